@@ -80,6 +80,7 @@ mod resource_api;
 pub mod retry_after;
 pub mod retry_on_conflict;
 pub mod run;
+mod shared_objects;
 pub mod transport;
 
 pub use self::client::{Body, Client, Lines};
@@ -96,3 +97,4 @@ pub use params::{ListParams, Patch, background, foreground, json_value, of_uid, 
 pub use queue::Queue;
 pub use resource_api::{Api, path_of};
 pub use run::{Action, Reconcile};
+pub use shared_objects::SharedObjects;

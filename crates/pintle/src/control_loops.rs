@@ -1,9 +1,8 @@
 //! The controller manager in the process of the API server.
 
-use crate::in_process::{Identity, InProcess, RunningFlag, Work, in_memory};
+use crate::in_process::{Identity, InMemoryServer, InProcess, RunningFlag, Work, in_memory};
 use crate::pki::{CertifiedKey, Pki};
 use anyhow::Context as _;
-use apiserver::Server;
 use apiserver::authentication::jose::Signer;
 use auth::User;
 use client::Client;
@@ -91,7 +90,7 @@ impl Work for Manager {
 
 /// Starts the loops.
 pub fn start(
-    server: &Server,
+    server: &InMemoryServer<'_>,
     names: &Names,
     options: Options,
     lease: Option<leader::Options>,

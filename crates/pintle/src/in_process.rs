@@ -6,12 +6,13 @@ use apiserver::Server;
 use apiserver::deployment::ComponentHealth;
 use apiserver::serve::InMemory;
 use auth::User;
-use client::Client;
 use client::events::{EventType, Recorder};
 use client::leader::{self, Candidate};
 use client::metrics::Metrics;
 use client::retry_after::RetryAfter;
+use client::{Client, SharedObjects};
 use env::World;
+use std::ops::Deref;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,11 +22,37 @@ use tokio::task::JoinHandle;
 /// The timeout of releasing the lease at shutdown.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// A server, and what its components in this process share.
+pub struct InMemoryServer<'s> {
+    server: &'s Server,
+    objects: SharedObjects,
+}
+
+impl<'s> InMemoryServer<'s> {
+    pub fn new(server: &'s Server) -> Self {
+        InMemoryServer { server, objects: SharedObjects::default() }
+    }
+}
+
+impl Deref for InMemoryServer<'_> {
+    type Target = Server;
+
+    fn deref(&self) -> &Server {
+        self.server
+    }
+}
+
 /// Makes clients that call the server in memory, in the name of a user and with the agent of a component. Calls through
 /// memory prove no identity: the user need not exist.
-pub fn in_memory(server: &Server, agent: &str) -> impl Fn(User) -> Client + Clone + Send + Sync + 'static {
-    let (service, agent) = (server.service.clone(), agent.to_owned());
-    move |user| Client::new(RetryAfter::new(InMemory::new(service.clone(), user, &agent)))
+pub fn in_memory(
+    server: &InMemoryServer<'_>,
+    agent: &str,
+) -> impl Fn(User) -> Client + Clone + Send + Sync + use<> {
+    let (service, objects, agent) = (server.service.clone(), server.objects.clone(), agent.to_owned());
+    move |user| {
+        let client = Client::new(RetryAfter::new(InMemory::new(service.clone(), user, &agent)));
+        client.sharing(&objects)
+    }
 }
 
 /// Whether a component runs.

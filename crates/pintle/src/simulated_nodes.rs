@@ -1,8 +1,7 @@
 //! Simulated nodes in the process of the API server.
 
-use crate::in_process::{Identity, InProcess, RunningFlag, Work, in_memory};
+use crate::in_process::{Identity, InMemoryServer, InProcess, RunningFlag, Work, in_memory};
 use crate::options::{ConfigErrors, read_config};
-use apiserver::Server;
 use auth::User;
 use client::Client;
 use client::metrics::Metrics;
@@ -94,7 +93,7 @@ impl Work for SimulationWork {
 
 /// Starts the nodes of a profile.
 pub fn start(
-    server: &Server,
+    server: &InMemoryServer<'_>,
     names: &Names,
     prepared: PreparedNodes,
     registry: Arc<Registry>,

@@ -25,7 +25,7 @@ use crate::data_dir::{DataDir, Kubeconfig, store_directory};
 use crate::deployment_mode::DeploymentMode;
 use crate::dns::{self, DnsFlags};
 use crate::host::host_name;
-use crate::in_process::{InProcess, RunningFlag};
+use crate::in_process::{InMemoryServer, InProcess, RunningFlag};
 use crate::logs::Verbosity;
 use crate::node_agent::{self, NodeFiles, Readiness};
 use crate::options::{Apiserver, Authorities, ConfigErrors, Controllers, LeaderElection};
@@ -317,27 +317,27 @@ async fn start_components(
         }
     };
     let server = start_server(config, mode, location, own.as_ref(), deployment, &world).await?;
-    let mut running = Vec::new();
+    let (local, mut running) = (InMemoryServer::new(&server), Vec::new());
     if let Some((options, flag)) = scheduler {
         let lease = lease
             .clone()
             .map(|lease| leader::Options { name: format!("{}-scheduler", names.prefix), ..lease });
-        running.push(scheduler::start(&server, &names, options, lease, flag, metrics.clone(), &world));
+        running.push(scheduler::start(&local, &names, options, lease, flag, metrics.clone(), &world));
     }
     if let Some((options, flag)) = loops {
-        running.push(control_loops::start(&server, &names, options, lease, flag, metrics.clone(), &world));
+        running.push(control_loops::start(&local, &names, options, lease, flag, metrics.clone(), &world));
     }
     let mut dns_service = None;
     if let Some(options) = cluster_dns {
         let (component, service) =
-            dns::start(&server, &names, options, dns_address, metrics.clone(), &world).await;
+            dns::start(&local, &names, options, dns_address, metrics.clone(), &world).await;
         running.push(component);
         dns_service = Some(service);
     }
     if let Some((files, endpoint)) = &node.agent {
         let config = components.agent.as_ref().and_then(|it| it.config);
         running.push(node_agent::start(
-            &server,
+            &local,
             &names,
             files,
             (config, endpoint),
@@ -346,14 +346,14 @@ async fn start_components(
             &world,
         ));
         if components.network {
-            running.push(pod_network::start(&server, endpoint, metrics.clone(), &world));
+            running.push(pod_network::start(&local, endpoint, metrics.clone(), &world));
         }
     }
     if let Some(simulated) = simulated {
-        running.push(simulated_nodes::start(&server, &names, simulated, metrics.clone(), &world));
+        running.push(simulated_nodes::start(&local, &names, simulated, metrics.clone(), &world));
     }
     if let Some(configuration) = proxy {
-        running.push(service_proxy::start(&server, &names, configuration, metrics, &world));
+        running.push(service_proxy::start(&local, &names, configuration, metrics, &world));
     }
     let shared_keys = match is_shared {
         true => shared_keys(data_dir.directory().filter(|_| own.is_some())),

@@ -4,6 +4,7 @@ use crate::error::{BoxError, Error};
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
 use http_body_util::combinators::UnsyncBoxBody;
+use memchr::memchr;
 
 /// The lines of an answer.
 pub struct Lines {
@@ -23,7 +24,7 @@ impl Lines {
     /// dropped.
     pub async fn next_line(&mut self) -> Result<Option<Bytes>, Error> {
         loop {
-            if let Some(at) = self.buffer[self.searched..].iter().position(|byte| *byte == b'\n') {
+            if let Some(at) = memchr(b'\n', &self.buffer[self.searched..]) {
                 let mut line = self.buffer.split_to(self.searched + at + 1);
                 line.truncate(line.len() - 1);
                 self.searched = 0;
@@ -40,9 +41,7 @@ impl Lines {
                 Some(Ok(frame)) => {
                     let Ok(data) = frame.into_data() else { continue };
                     // most frames are one line, which needs no copy
-                    if self.buffer.is_empty()
-                        && data.iter().position(|byte| *byte == b'\n').is_some_and(|at| at + 1 == data.len())
-                    {
+                    if self.buffer.is_empty() && memchr(b'\n', &data).is_some_and(|at| at + 1 == data.len()) {
                         return Ok(Some(data.slice(..data.len() - 1)));
                     }
                     self.buffer.extend_from_slice(&data);

@@ -7,8 +7,9 @@ mod lines;
 pub use lines::Lines;
 
 use crate::error::{BoxError, Error};
+use crate::shared_objects::{Decoder, SharedObjects};
 use api::meta::v1::Status;
-use api::{Json, from_json};
+use api::{Json, Resource, from_json};
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::BodyExt;
@@ -26,6 +27,8 @@ type Pending = Pin<Box<dyn Future<Output = Result<ServerResponse, BoxError>> + S
 #[derive(Clone)]
 pub struct Client {
     send: Arc<dyn Fn(Request<Body>) -> Pending + Send + Sync>,
+    /// What its informers share with those of other clients.
+    objects: Option<SharedObjects>,
 }
 
 impl Client {
@@ -46,7 +49,17 @@ impl Client {
                 Ok(response.map(|body| body.map_err(Into::into).boxed_unsync()))
             })
         };
-        Client { send: Arc::new(send) }
+        Client { send: Arc::new(send), objects: None }
+    }
+
+    /// A client whose informers share objects with those of other clients.
+    pub fn sharing(self, objects: &SharedObjects) -> Self {
+        Client { objects: Some(objects.clone()), ..self }
+    }
+
+    /// A decoder for a new informer.
+    pub(crate) fn decoder<K: Resource>(&self) -> Decoder<K> {
+        self.objects.as_ref().map(SharedObjects::decoder).unwrap_or_default()
     }
 
     /// Sends a request whose answer is an object.

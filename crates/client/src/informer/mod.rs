@@ -13,6 +13,7 @@ mod indexer;
 use crate::error::Error;
 use crate::key::Key;
 use crate::reflector::{self, Page, Sink, WatchProgress};
+use crate::shared_objects::{Decoder, kept};
 use api::{Resource, WatchEvent};
 use indexer::{Indexer, Object};
 use parking_lot::RwLock;
@@ -66,6 +67,7 @@ impl<K> Clone for Informer<K> {
 }
 
 struct Shared<K> {
+    decoder: Decoder<K>,
     state: RwLock<Indexer>,
     listeners: RwLock<Vec<Listener<K>>>,
     synced: watch::Sender<bool>,
@@ -83,7 +85,14 @@ pub struct Position {
 
 impl<K: Resource> Default for Informer<K> {
     fn default() -> Self {
+        Informer::new(Decoder::default())
+    }
+}
+
+impl<K: Resource> Informer<K> {
+    pub(crate) fn new(decoder: Decoder<K>) -> Self {
         let shared = Shared {
+            decoder,
             state: RwLock::default(),
             listeners: RwLock::new(Vec::new()),
             synced: watch::Sender::new(false),
@@ -91,9 +100,7 @@ impl<K: Resource> Default for Informer<K> {
         };
         Informer { shared: Arc::new(shared) }
     }
-}
 
-impl<K: Resource> Informer<K> {
     /// Adds an index. An index of the same name is not added twice.
     pub fn index(&self, name: &'static str, by: impl Fn(&K) -> Vec<String> + Send + Sync + 'static) {
         let by = move |object: &(dyn Any + Send + Sync)| object.downcast_ref().map(&by).unwrap_or_default();
@@ -173,6 +180,10 @@ impl<K: Resource> Informer<K> {
 
     /// Puts an object into the cache. Returns its resource version.
     pub fn apply(&self, object: K) -> String {
+        self.apply_kept(kept(object))
+    }
+
+    fn apply_kept(&self, object: Arc<K>) -> String {
         let version = object.resource_version().to_owned();
         self.put(object);
         self.move_to(&version);
@@ -187,9 +198,8 @@ impl<K: Resource> Informer<K> {
         version
     }
 
-    fn put(&self, mut object: K) {
-        object.metadata_mut().managed_fields = Vec::new();
-        let (key, object) = (Key::of(&object), Arc::new(object));
+    fn put(&self, object: Arc<K>) {
+        let key = Key::of(&*object);
         let listeners = self.shared.listeners.read();
         let old = self.shared.state.write().put(&key, object.clone()).and_then(typed::<K>);
         let change = match &old {
@@ -213,7 +223,7 @@ impl<K: Resource> Sink for Informer<K> {
         let (objects, page) = reflector::page::<K>(text)?;
         for object in objects {
             all.insert(Key::of(&object));
-            self.put(object);
+            self.put(kept(object));
         }
         Ok(page)
     }
@@ -226,7 +236,7 @@ impl<K: Resource> Sink for Informer<K> {
     }
 
     fn watch_event(&self, line: &[u8]) -> Result<WatchProgress, Error> {
-        let event = match WatchEvent::<K>::from_json(line) {
+        let event = match self.shared.decoder.event(line) {
             Ok(event) => event,
             // a list leaves it out too
             Err(why) => {
@@ -238,7 +248,7 @@ impl<K: Resource> Sink for Informer<K> {
         };
         Ok(match event {
             WatchEvent::Added(object) | WatchEvent::Modified(object) => {
-                WatchProgress::Reached(self.apply(object))
+                WatchProgress::Reached(self.apply_kept(object))
             }
             WatchEvent::Deleted(object) => WatchProgress::Reached(self.delete(&object)),
             WatchEvent::Bookmark(version) => {

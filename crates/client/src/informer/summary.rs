@@ -9,10 +9,10 @@
 use crate::error::Error;
 use crate::key::Key;
 use crate::reflector::{self, Page, Sink, WatchProgress};
+use crate::shared_objects::{Decoder, kept};
 use api::{Resource, WatchEvent};
 use parking_lot::RwLock;
 use std::collections::{HashMap, HashSet};
-use std::marker::PhantomData;
 use std::sync::Arc;
 use tokio::sync::watch;
 
@@ -22,7 +22,7 @@ pub trait Handler<K>: Send + Sync + 'static {
 
     /// Takes an object that is new or has changed. `old` is the summary of its last version; an object that was deleted
     /// and created again under the same name between two lists has that of its predecessor. It must return soon.
-    fn apply(&self, object: K, old: Option<&Self::Summary>) -> Self::Summary;
+    fn apply(&self, object: &Arc<K>, old: Option<&Self::Summary>) -> Self::Summary;
 
     /// The object is gone.
     fn delete(&self, last: Self::Summary);
@@ -41,19 +41,15 @@ impl<K, H: Handler<K>> Clone for SummaryInformer<K, H> {
 
 struct Shared<K, H: Handler<K>> {
     handler: H,
+    decoder: Decoder<K>,
     summaries: RwLock<HashMap<Key, H::Summary>>,
     synced: watch::Sender<bool>,
-    kind: PhantomData<fn(K)>,
 }
 
 impl<K: Resource, H: Handler<K>> SummaryInformer<K, H> {
-    pub fn new(handler: H) -> Self {
-        let shared = Shared {
-            handler,
-            summaries: RwLock::default(),
-            synced: watch::Sender::new(false),
-            kind: PhantomData,
-        };
+    pub(crate) fn new(handler: H, decoder: Decoder<K>) -> Self {
+        let shared =
+            Shared { handler, decoder, summaries: RwLock::default(), synced: watch::Sender::new(false) };
         SummaryInformer { shared: Arc::new(shared) }
     }
 
@@ -69,8 +65,7 @@ impl<K: Resource, H: Handler<K>> SummaryInformer<K, H> {
         self.shared.summaries.read().iter().map(|(key, summary)| read(key, summary)).collect()
     }
 
-    fn apply(&self, key: Key, mut object: K) {
-        object.metadata_mut().managed_fields = Vec::new();
+    fn apply(&self, key: Key, object: &Arc<K>) {
         let summary = {
             let summaries = self.shared.summaries.read();
             self.shared.handler.apply(object, summaries.get(&key))
@@ -92,7 +87,7 @@ impl<K: Resource, H: Handler<K>> Sink for SummaryInformer<K, H> {
         for object in objects {
             let key = Key::of(&object);
             all.insert(key.clone());
-            self.apply(key, object);
+            self.apply(key, &kept(object));
         }
         Ok(page)
     }
@@ -107,7 +102,7 @@ impl<K: Resource, H: Handler<K>> Sink for SummaryInformer<K, H> {
     }
 
     fn watch_event(&self, line: &[u8]) -> Result<WatchProgress, Error> {
-        let event = match WatchEvent::<K>::from_json(line) {
+        let event = match self.shared.decoder.event(line) {
             Ok(event) => event,
             // a list leaves it out too
             Err(why) => {
@@ -119,11 +114,11 @@ impl<K: Resource, H: Handler<K>> Sink for SummaryInformer<K, H> {
         Ok(match event {
             WatchEvent::Added(object) | WatchEvent::Modified(object) => {
                 let version = object.resource_version().to_owned();
-                self.apply(Key::of(&object), object);
+                self.apply(Key::of(&*object), &object);
                 WatchProgress::Reached(version)
             }
             WatchEvent::Deleted(object) => {
-                self.delete(&Key::of(&object));
+                self.delete(&Key::of(&*object));
                 WatchProgress::Reached(object.resource_version().to_owned())
             }
             WatchEvent::Bookmark(version) => WatchProgress::Reached(version),
@@ -146,7 +141,7 @@ mod tests {
     impl Handler<ConfigMap> for Recording {
         type Summary = String;
 
-        fn apply(&self, object: ConfigMap, old: Option<&String>) -> String {
+        fn apply(&self, object: &Arc<ConfigMap>, old: Option<&String>) -> String {
             assert!(object.metadata.managed_fields.is_empty());
             let version = object.resource_version().to_owned();
             let old = old.map(String::as_str).unwrap_or_default();
@@ -168,7 +163,7 @@ mod tests {
     #[test]
     fn a_handler_receives_objects_once_and_deletions_by_their_summary() {
         let calls: Arc<Mutex<Vec<String>>> = Arc::default();
-        let informer = SummaryInformer::<ConfigMap, _>::new(Recording(calls.clone()));
+        let informer = SummaryInformer::<ConfigMap, _>::new(Recording(calls.clone()), Decoder::default());
         let list = |items: &[String]| {
             let text = format!(r#"{{"metadata":{{"resourceVersion":"9"}},"items":[{}]}}"#, items.join(","));
             let mut all = HashSet::new();

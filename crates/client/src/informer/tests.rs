@@ -1,6 +1,8 @@
 use super::*;
 use crate::client::{Body, Client};
+use crate::factory::InformerFactory;
 use crate::reflector::{Source, list_and_watch};
+use crate::shared_objects::SharedObjects;
 use api::core::v1::ConfigMap;
 use api::{from_json, to_json};
 use http::{Request, Response};
@@ -118,4 +120,29 @@ async fn changes_arrive_in_order_and_a_new_list_yields_the_missed_ones() {
     assert_eq!(names(informer.in_namespace("ns")), ["b", "c", "d"]);
     assert!(informer.in_namespace("other").is_empty() && informer.by("none", "x").is_empty());
     following.abort();
+}
+
+#[tokio::test]
+async fn factories_that_share_objects_hold_one_of_each_event() {
+    let objects = SharedObjects::default();
+    // the second has a selector that begins to match
+    let factories: Vec<_> = ["MODIFIED", "ADDED"]
+        .into_iter()
+        .map(|type_| {
+            let server = Scripted {
+                lists: script([vec![]]),
+                watches: script([vec![event(type_, &object("a", 101, "x"))]]),
+                requests: Arc::default(),
+            };
+            InformerFactory::new(Client::new(server).sharing(&objects))
+        })
+        .collect();
+    let informers: Vec<_> = factories.iter().map(InformerFactory::informer::<ConfigMap>).collect();
+    let mut held = Vec::new();
+    for informer in &informers {
+        informer.reached().wait_for(|it| it.version == 101).await.unwrap();
+        held.push(informer.get(&Key::new("ns", "a")).unwrap());
+    }
+    assert!(Arc::ptr_eq(&held[0], &held[1]));
+    factories.iter().for_each(InformerFactory::close);
 }

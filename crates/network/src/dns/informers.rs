@@ -16,7 +16,7 @@ struct NamespaceHandler(Arc<Records>);
 impl Handler<Namespace> for NamespaceHandler {
     type Summary = String;
 
-    fn apply(&self, namespace: Namespace, old: Option<&String>) -> String {
+    fn apply(&self, namespace: &Arc<Namespace>, old: Option<&String>) -> String {
         let name = namespace.name().to_owned();
         if old.is_none() {
             self.0.set_namespace(&name, true);
@@ -34,9 +34,9 @@ struct ServiceHandler(Arc<Records>);
 impl Handler<Service> for ServiceHandler {
     type Summary = Key;
 
-    fn apply(&self, service: Service, _: Option<&Key>) -> Key {
-        let key = Key::of(&service);
-        self.0.set_service(&key, Some(ServiceSource::new(&service)));
+    fn apply(&self, service: &Arc<Service>, _: Option<&Key>) -> Key {
+        let key = Key::of(&**service);
+        self.0.set_service(&key, Some(ServiceSource::new(service)));
         key
     }
 
@@ -69,13 +69,13 @@ impl SliceHandler {
 impl Handler<EndpointSlice> for SliceHandler {
     type Summary = SliceOwner;
 
-    fn apply(&self, slice: EndpointSlice, old: Option<&SliceOwner>) -> SliceOwner {
-        let owner = SliceOwner { service: service_of(&slice, &self.label), name: slice.name().to_owned() };
+    fn apply(&self, slice: &Arc<EndpointSlice>, old: Option<&SliceOwner>) -> SliceOwner {
+        let owner = SliceOwner { service: service_of(slice, &self.label), name: slice.name().to_owned() };
         if let Some(old) = old.filter(|it| **it != owner) {
             self.remove(old);
         }
         if let Some(service) = &owner.service {
-            self.records.set_slice(service, &owner.name, Some(SliceSource::new(&slice)));
+            self.records.set_slice(service, &owner.name, Some(SliceSource::new(slice)));
         }
         owner
     }
@@ -90,8 +90,8 @@ struct NodeHandler(Arc<AllowedSources>);
 impl Handler<Node> for NodeHandler {
     type Summary = String;
 
-    fn apply(&self, node: Node, _: Option<&String>) -> String {
-        let (name, network) = node_network(&node);
+    fn apply(&self, node: &Arc<Node>, _: Option<&String>) -> String {
+        let (name, network) = node_network(node);
         self.0.set_node(&name, Some(network));
         name
     }

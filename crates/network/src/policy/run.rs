@@ -43,9 +43,9 @@ impl Policies {
 impl Handler<NetworkPolicy> for Policies {
     type Summary = Key;
 
-    fn apply(&self, object: NetworkPolicy, _: Option<&Key>) -> Key {
-        let key = Key::of(&object);
-        self.set(&key, PolicyInfo::read(&object));
+    fn apply(&self, object: &Arc<NetworkPolicy>, _: Option<&Key>) -> Key {
+        let key = Key::of(&**object);
+        self.set(&key, PolicyInfo::read(object));
         key
     }
 
@@ -67,9 +67,9 @@ impl Pods {
 impl Handler<Pod> for Pods {
     type Summary = PodKey;
 
-    fn apply(&self, object: Pod, old: Option<&PodKey>) -> PodKey {
-        let key = old.cloned().unwrap_or_else(|| Arc::new(Key::of(&object)));
-        self.set(&key, PodInfo::read(&object));
+    fn apply(&self, object: &Arc<Pod>, old: Option<&PodKey>) -> PodKey {
+        let key = old.cloned().unwrap_or_else(|| Arc::new(Key::of(&**object)));
+        self.set(&key, PodInfo::read(object));
         key
     }
 
@@ -90,9 +90,9 @@ impl Namespaces {
 impl Handler<Namespace> for Namespaces {
     type Summary = String;
 
-    fn apply(&self, object: Namespace, _: Option<&String>) -> String {
+    fn apply(&self, object: &Arc<Namespace>, _: Option<&String>) -> String {
         let name = object.name().to_owned();
-        self.set(&name, Some(object.metadata.labels));
+        self.set(&name, Some(object.metadata.labels.clone()));
         name
     }
 

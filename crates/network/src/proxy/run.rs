@@ -89,8 +89,8 @@ impl Options {
 
 /// A change of an object.
 enum Event {
-    Service(ServiceKey, Option<Box<Service>>),
-    Slice { slice: Box<EndpointSlice>, is_deleted: bool, triggered: Option<SystemTime> },
+    Service(ServiceKey, Option<Arc<Service>>),
+    Slice { slice: Arc<EndpointSlice>, is_deleted: bool, triggered: Option<SystemTime> },
     Node(NodeInfo),
 }
 
@@ -155,10 +155,10 @@ struct Services(Arc<EventQueue>);
 impl Handler<Service> for Services {
     type Summary = ServiceKey;
 
-    fn apply(&self, object: Service, old: Option<&ServiceKey>) -> ServiceKey {
+    fn apply(&self, object: &Arc<Service>, old: Option<&ServiceKey>) -> ServiceKey {
         let metadata = &object.metadata;
         let key = old.cloned().unwrap_or_else(|| format!("{}/{}", metadata.namespace, metadata.name).into());
-        self.0.push(Event::Service(key.clone(), Some(Box::new(object))));
+        self.0.push(Event::Service(key.clone(), Some(object.clone())));
         key
     }
 
@@ -170,9 +170,9 @@ impl Handler<Service> for Services {
 struct Slices(Arc<EventQueue>);
 
 impl Slices {
-    fn push(&self, slice: EndpointSlice, is_deleted: bool) {
+    fn push(&self, slice: Arc<EndpointSlice>, is_deleted: bool) {
         let triggered = self.0.trigger_time(&slice);
-        self.0.push(Event::Slice { slice: Box::new(slice), is_deleted, triggered });
+        self.0.push(Event::Slice { slice, is_deleted, triggered });
     }
 }
 
@@ -180,21 +180,21 @@ impl Slices {
 impl Handler<EndpointSlice> for Slices {
     type Summary = EndpointSlice;
 
-    fn apply(&self, object: EndpointSlice, old: Option<&EndpointSlice>) -> EndpointSlice {
+    fn apply(&self, object: &Arc<EndpointSlice>, old: Option<&EndpointSlice>) -> EndpointSlice {
         let mut summary = EndpointSlice::default();
         summary.metadata.namespace.clone_from(&object.metadata.namespace);
         summary.metadata.name.clone_from(&object.metadata.name);
         summary.metadata.labels.clone_from(&object.metadata.labels);
         // the label says which service it belongs to
         if let Some(old) = old.filter(|old| old.metadata.labels != object.metadata.labels) {
-            self.push(old.clone(), true);
+            self.push(Arc::new(old.clone()), true);
         }
-        self.push(object, false);
+        self.push(object.clone(), false);
         summary
     }
 
     fn delete(&self, last: EndpointSlice) {
-        self.push(last, true);
+        self.push(Arc::new(last), true);
     }
 }
 

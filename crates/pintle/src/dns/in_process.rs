@@ -2,8 +2,7 @@
 
 use super::service::DnsService;
 use crate::bootstrap::component_roles;
-use crate::in_process::{Identity, InProcess, RunningFlag, Work, in_memory};
-use apiserver::Server;
+use crate::in_process::{Identity, InMemoryServer, InProcess, RunningFlag, Work, in_memory};
 use auth::User;
 use client::Client;
 use client::metrics::Metrics;
@@ -65,7 +64,7 @@ impl Work for DnsWork {
 
 /// Starts the server. `cluster_ip` is the address of the DNS service, if there is none yet.
 pub async fn start(
-    server: &Server,
+    server: &InMemoryServer<'_>,
     names: &Names,
     options: Options,
     cluster_ip: IpAddr,

@@ -7,7 +7,7 @@ use super::agent_process::{AgentProcess, DnsArguments, agent_arguments};
 use crate::dns::DnsService;
 use crate::files;
 use crate::host::host_name;
-use crate::in_process::{Identity, InProcess, RunningFlag, Work, in_memory};
+use crate::in_process::{Identity, InMemoryServer, InProcess, RunningFlag, Work, in_memory};
 use crate::kubeconfig;
 use crate::pki::{CertifiedKey, Hosts, NODES, issue_node_certificates};
 use anyhow::Context as _;
@@ -168,7 +168,7 @@ impl Work for AgentWork {
 
 /// Starts the agent.
 pub fn start(
-    server: &Server,
+    server: &InMemoryServer<'_>,
     names: &Names,
     files: &NodeFiles,
     (config, endpoint): (Option<&Path>, &str),

@@ -6,12 +6,11 @@ mod command;
 
 pub use command::network;
 
-use crate::in_process::{Identity, InProcess, RunningFlag, Work, in_memory};
+use crate::in_process::{Identity, InMemoryServer, InProcess, RunningFlag, Work, in_memory};
 use crate::node_agent::{node_name, node_user};
 use crate::options::Controllers;
 use anyhow::Context as _;
 use apimachinery::net::{Family, Network};
-use apiserver::Server;
 use client::Client;
 use client::metrics::Metrics;
 use env::World;
@@ -101,7 +100,12 @@ impl Work for NetworkWork {
 }
 
 /// Starts it in the process of the API server, as the node's user.
-pub fn start(server: &Server, endpoint: &str, registry: Arc<Registry>, world: &World) -> InProcess {
+pub fn start(
+    server: &InMemoryServer<'_>,
+    endpoint: &str,
+    registry: Arc<Registry>,
+    world: &World,
+) -> InProcess {
     const NAME: &str = "pod-network";
     let client = in_memory(server, NAME)(node_user(&node_name()));
     let work = NetworkWork { client: client.clone(), endpoint: endpoint.to_owned(), world: world.clone() };

@@ -1,9 +1,8 @@
 //! The scheduler in the process of the API server.
 
 use super::configuration;
-use crate::in_process::{Identity, InProcess, RunningFlag, Work, in_memory};
+use crate::in_process::{Identity, InMemoryServer, InProcess, RunningFlag, Work, in_memory};
 use crate::options::{ConfigErrors, SchedulerGates, read_config};
-use apiserver::Server;
 use auth::User;
 use client::Client;
 use client::leader;
@@ -49,7 +48,7 @@ pub fn options(
 
 /// Starts the scheduler.
 pub fn start(
-    server: &Server,
+    server: &InMemoryServer<'_>,
     names: &Names,
     options: Options,
     lease: Option<leader::Options>,

@@ -6,10 +6,9 @@
 
 use super::assembly::ServiceProxy;
 use crate::bootstrap::component_roles;
-use crate::in_process::{Identity, InProcess, RunningFlag, Work, in_memory};
+use crate::in_process::{Identity, InMemoryServer, InProcess, RunningFlag, Work, in_memory};
 use crate::node_agent::node_user;
 use crate::options::{ConfigErrors, read_config};
-use apiserver::Server;
 use auth::User;
 use client::Client;
 use client::metrics::Metrics;
@@ -141,7 +140,7 @@ pub fn configuration(
 
 /// Starts the proxy.
 pub fn start(
-    server: &Server,
+    server: &InMemoryServer<'_>,
     names: &Names,
     configuration: Configuration,
     registry: Arc<Registry>,

@@ -75,16 +75,17 @@ impl<R> PodHandler<R> {
 impl<R: Receiver> Handler<Pod> for PodHandler<R> {
     type Summary = PodSummary;
 
-    fn apply(&self, pod: Pod, old: Option<&PodSummary>) -> PodSummary {
+    fn apply(&self, pod: &Arc<Pod>, old: Option<&PodSummary>) -> PodSummary {
         let same = old.filter(|old| *old.uid == *pod.metadata.uid);
         let replaced = old.filter(|_| same.is_none()).map(|old| old.uid.clone());
-        let summary = self.summarize(&pod, same);
+        let summary = self.summarize(pod, same);
         if let Some(receiver) = self.receiver.upgrade() {
+            let pod = Arc::clone(pod);
             receiver.apply(move |scheduler, now| {
                 if let Some(uid) = replaced {
                     scheduler.remove_pod(now, &uid);
                 }
-                scheduler.set_pod(now, Arc::new(pod));
+                scheduler.set_pod(now, pod);
             });
         }
         summary

@@ -1,0 +1,271 @@
+//! Objects that the informers of a process decode from the same text: one of them decodes it, and all have that object.
+//!
+//! Control loops, scheduler and simulated nodes of one process follow the same pods and nodes of a server in memory. Alone,
+//! each would decode every event for itself and keep an object of its own. The key is the text itself, not where it came from:
+//! a watch with a selector shows the same object as `ADDED` that another shows as `MODIFIED`.
+//!
+//! Invariants: an object is what its text decodes to, without managed fields. A text is kept until every informer of the
+//! kind has taken its object, and in a bounded number of bytes. An informer that is the only one of its kind keeps none.
+
+use api::{Resource, WatchEvent, from_json};
+use parking_lot::Mutex;
+use std::any::{Any, TypeId};
+use std::collections::{HashMap, VecDeque};
+use std::marker::PhantomData;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+
+/// The bytes of text that are kept of a kind. Informers are a few events apart, unless one of them waits for long.
+const KEPT: usize = 1 << 20;
+
+/// An object of some kind.
+type Object = Arc<dyn Any + Send + Sync>;
+type ReadResult<T> = Result<T, api::ReadError>;
+
+/// See the module. Cheap to clone.
+#[derive(Clone, Default)]
+pub struct SharedObjects(Arc<Mutex<HashMap<TypeId, Arc<SharedKind>>>>);
+
+impl SharedObjects {
+    /// A decoder for one more informer of a kind.
+    pub(crate) fn decoder<K: Resource>(&self) -> Decoder<K> {
+        let kind = self.0.lock().entry(TypeId::of::<K>()).or_default().clone();
+        kind.informers.fetch_add(1, Ordering::Relaxed);
+        Decoder { shared: Some(kind), kind: PhantomData }
+    }
+}
+
+/// The objects of one kind.
+#[derive(Default)]
+struct SharedKind {
+    /// The number of informers.
+    informers: AtomicUsize,
+    recent: Mutex<RecentTexts>,
+}
+
+/// Texts whose object not every informer has taken yet.
+#[derive(Default)]
+struct RecentTexts {
+    by_text: HashMap<Arc<[u8]>, RecentObject>,
+    /// The same texts, the oldest first, and some whose object all informers have: nothing but this holds them.
+    order: VecDeque<Arc<[u8]>>,
+    bytes: usize,
+}
+
+struct RecentObject {
+    /// Empty while it is being decoded; `None` if that failed.
+    object: Arc<OnceLock<Option<Object>>>,
+    /// Informers that have not taken it.
+    left: usize,
+}
+
+impl RecentTexts {
+    /// The object of a text, for one of so many informers.
+    fn take(&mut self, text: &[u8], informers: usize) -> Arc<OnceLock<Option<Object>>> {
+        let Some(known) = self.by_text.get_mut(text) else { return self.add(text, informers) };
+        let object = known.object.clone();
+        known.left = known.left.saturating_sub(1);
+        if known.left == 0 {
+            self.by_text.remove(text);
+            self.drop_oldest(|it| it.strong_count == 1);
+        }
+        object
+    }
+
+    fn add(&mut self, text: &[u8], informers: usize) -> Arc<OnceLock<Option<Object>>> {
+        let (text, object) = (Arc::<[u8]>::from(text), Arc::default());
+        let recent = RecentObject { object: Arc::clone(&object), left: informers.saturating_sub(1) };
+        self.bytes += text.len();
+        self.order.push_back(text.clone());
+        self.by_text.insert(text, recent);
+        self.drop_oldest(|it| it.strong_count == 1 || it.bytes > KEPT);
+        object
+    }
+
+    fn drop_oldest(&mut self, is_over: impl Fn(&Oldest) -> bool) {
+        while let Some(text) = self.order.front()
+            && is_over(&Oldest { strong_count: Arc::strong_count(text), bytes: self.bytes })
+        {
+            self.bytes -= text.len();
+            // a text that came again has an entry of its own
+            if self.by_text.get_key_value(text).is_some_and(|(known, _)| Arc::ptr_eq(known, text)) {
+                self.by_text.remove(text);
+            }
+            self.order.pop_front();
+        }
+        if self.order.is_empty() {
+            // a burst leaves no room behind
+            *self = RecentTexts::default();
+        }
+    }
+}
+
+/// The oldest text, and the bytes of all.
+struct Oldest {
+    strong_count: usize,
+    bytes: usize,
+}
+
+/// Decodes the objects of one informer.
+pub(crate) struct Decoder<K> {
+    /// `None` for an informer that shares nothing.
+    shared: Option<Arc<SharedKind>>,
+    kind: PhantomData<fn() -> K>,
+}
+
+impl<K> Default for Decoder<K> {
+    fn default() -> Self {
+        Decoder { shared: None, kind: PhantomData }
+    }
+}
+
+impl<K> Drop for Decoder<K> {
+    fn drop(&mut self) {
+        if let Some(shared) = &self.shared
+            && shared.informers.fetch_sub(1, Ordering::Relaxed) <= 2
+        {
+            // no other informer is left to share with
+            *shared.recent.lock() = RecentTexts::default();
+        }
+    }
+}
+
+impl<K: Resource> Decoder<K> {
+    /// Reads one line of a watch.
+    pub fn event(&self, line: &[u8]) -> ReadResult<WatchEvent<Arc<K>>> {
+        let shared = split(line).and_then(|(event, text)| Some((event, self.shared_object(text)?)));
+        if let Some((event, object)) = shared {
+            return Ok(event(object));
+        }
+        Ok(match WatchEvent::<K>::from_json(line)? {
+            WatchEvent::Added(object) => WatchEvent::Added(kept(object)),
+            WatchEvent::Modified(object) => WatchEvent::Modified(kept(object)),
+            WatchEvent::Deleted(object) => WatchEvent::Deleted(kept(object)),
+            WatchEvent::Bookmark(version) => WatchEvent::Bookmark(version),
+            WatchEvent::Error(status) => WatchEvent::Error(status),
+        })
+    }
+
+    /// The object of a text; `None` if no other informer shares it, or it cannot be decoded.
+    fn shared_object(&self, text: &[u8]) -> Option<Arc<K>> {
+        let shared = self.shared.as_ref()?;
+        let informers = shared.informers.load(Ordering::Relaxed);
+        if informers < 2 {
+            return None;
+        }
+        let object = shared.recent.lock().take(text, informers);
+        // without the lock: another informer waits only for the same object
+        let decoded = object.get_or_init(|| Some(kept(from_json::<K>(text).ok()?)));
+        decoded.clone()?.downcast().ok()
+    }
+}
+
+/// An object as informers keep it.
+pub(crate) fn kept<K: Resource>(mut object: K) -> Arc<K> {
+    object.metadata_mut().managed_fields = Vec::new();
+    Arc::new(object)
+}
+
+/// An event of an object.
+type Event<K> = fn(Arc<K>) -> WatchEvent<Arc<K>>;
+
+/// The event and the text of the object in a line as our server writes it.
+fn split<K>(line: &[u8]) -> Option<(Event<K>, &[u8])> {
+    let events: [(&str, Event<K>); 3] = [
+        (r#"{"type":"MODIFIED","object":"#, WatchEvent::Modified),
+        (r#"{"type":"ADDED","object":"#, WatchEvent::Added),
+        (r#"{"type":"DELETED","object":"#, WatchEvent::Deleted),
+    ];
+    let (event, rest) =
+        events.iter().find_map(|(head, event)| Some((*event, line.strip_prefix(head.as_bytes())?)))?;
+    Some((event, rest.strip_suffix(b"}")?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use api::core::v1::ConfigMap;
+
+    fn line(kind: &str, name: &str, version: usize) -> String {
+        format!(
+            r#"{{"type":"{kind}","object":{{"metadata":{{"name":"{name}","resourceVersion":"{version}","managedFields":[{{"manager":"m"}}]}}}}}}"#
+        )
+    }
+
+    fn object(decoder: &Decoder<ConfigMap>, line: &str) -> Arc<ConfigMap> {
+        match decoder.event(line.as_bytes()).unwrap() {
+            WatchEvent::Added(it) | WatchEvent::Modified(it) | WatchEvent::Deleted(it) => it,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// The number of texts that are kept, and of their bytes.
+    fn texts(decoder: &Decoder<ConfigMap>) -> (usize, usize) {
+        let recent = decoder.shared.as_ref().unwrap().recent.lock();
+        assert_eq!(recent.bytes, recent.order.iter().map(|it| it.len()).sum::<usize>());
+        (recent.by_text.len(), recent.bytes)
+    }
+
+    #[test]
+    fn informers_have_the_object_of_the_same_text() {
+        let objects = SharedObjects::default();
+        let [a, b, c] = [(); 3].map(|()| objects.decoder::<ConfigMap>());
+        let first = object(&a, &line("MODIFIED", "x", 1));
+        assert!(first.metadata.managed_fields.is_empty());
+        // a selector began to match it
+        assert!(Arc::ptr_eq(&first, &object(&b, &line("ADDED", "x", 1))));
+        assert_eq!(texts(&a).0, 1);
+        assert!(Arc::ptr_eq(&first, &object(&c, &line("MODIFIED", "x", 1))));
+        assert_eq!(texts(&a), (0, 0), "every informer has it");
+        assert!(!Arc::ptr_eq(&first, &object(&a, &line("MODIFIED", "x", 2))));
+        let deleted = a.event(line("DELETED", "x", 3).as_bytes()).unwrap();
+        assert!(matches!(deleted, WatchEvent::Deleted(it) if it.metadata.resource_version == "3"));
+    }
+
+    #[test]
+    fn an_informer_alone_keeps_no_text() {
+        let objects = SharedObjects::default();
+        let (a, b) = (objects.decoder::<ConfigMap>(), objects.decoder::<ConfigMap>());
+        object(&a, &line("ADDED", "x", 1));
+        assert_eq!(texts(&a).0, 1);
+        drop(b);
+        assert_eq!(texts(&a), (0, 0));
+        assert_eq!(object(&a, &line("ADDED", "x", 2)).metadata.resource_version, "2");
+        assert_eq!(texts(&a), (0, 0));
+        assert_eq!(object(&Decoder::default(), &line("ADDED", "x", 2)).metadata.resource_version, "2");
+    }
+
+    #[test]
+    fn texts_that_an_informer_does_not_take_are_bounded() {
+        let objects = SharedObjects::default();
+        let (all, some) = (objects.decoder::<ConfigMap>(), objects.decoder::<ConfigMap>());
+        let long = "x".repeat(KEPT / 100);
+        for version in 0..300 {
+            let first = object(&all, &line("MODIFIED", &long, version));
+            if version % 3 == 0 {
+                assert!(Arc::ptr_eq(&first, &object(&some, &line("MODIFIED", &long, version))));
+            }
+            assert!(texts(&all).1 <= KEPT);
+        }
+        // the one that lags far behind decodes by itself
+        assert_eq!(object(&some, &line("MODIFIED", &long, 1)).metadata.resource_version, "1");
+        assert!(texts(&all).1 <= KEPT && texts(&all).0 > 50);
+    }
+
+    #[test]
+    fn events_without_an_object_of_the_kind_are_read_as_alone() {
+        let objects = SharedObjects::default();
+        let (a, _b) = (objects.decoder::<ConfigMap>(), objects.decoder::<ConfigMap>());
+        let lines = [
+            r#"{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"7"}}}"#,
+            r#"{"type":"ERROR","object":{"kind":"Status","code":410}}"#,
+            r#"{"type":"ADDED","object":{"data":7}}"#,
+            r#"{"object":{"metadata":{"name":"x"}},"type":"ADDED"}"#,
+        ];
+        for line in lines {
+            let (shared, alone) =
+                (a.event(line.as_bytes()), Decoder::<ConfigMap>::default().event(line.as_bytes()));
+            assert_eq!(format!("{shared:?}"), format!("{alone:?}"), "{line}");
+        }
+    }
+}
