@@ -172,10 +172,11 @@ fn set_order(
     }
     let merged = match member.list_merge() {
         Some(rule) => merge_ordered(rule, held.unwrap_or_default(), patched, order, room)?,
-        None => match patched {
-            Some(items) => plain_list(items, room)?,
-            None => held.unwrap_or_default(),
-        },
+        None => {
+            let held = held.unwrap_or_default();
+            lists::form(&[&held, patched.unwrap_or_default()])?;
+            patched.map_or(Ok(held), |items| plain_list(items, room))?
+        }
     };
     target.put(name, Value::List(merged));
     Ok(())

@@ -272,6 +272,13 @@ fn contradictory_directives_are_rejected() {
         500,
         "list element types are not identical: [[a] [<nil>]]",
     );
+    // an order compares the lists, though this one does not merge
+    check_refused(
+        r#"{"one":{"args":["a"]}}"#,
+        r#"{"one":{"args":[{}],"$setElementOrder/args":[{}]}}"#,
+        500,
+        "list element types are not identical: [[a] [map[]]]",
+    );
     check_refused(object, r#"{"keyless":[{}]}"#, 500, "cannot merge lists without merge key for Keyless");
     check_refused(
         object,
