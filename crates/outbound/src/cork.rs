@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_ready_tasks_write_before_a_flush_completes_goes_out_together() {
+    async fn writes_of_ready_tasks_are_sent_together() {
         let (stream, mut far, writes) = corked(usize::MAX);
         let stream = Arc::new(tokio::sync::Mutex::new(stream));
         stream.lock().await.write_all(b"head").await.unwrap();
