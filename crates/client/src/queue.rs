@@ -44,8 +44,8 @@ struct State<T> {
     waiting: HashMap<T, Duration>,
     /// Since when they are worked on.
     busy: HashMap<T, Duration>,
-    delayed: Delayed<T, ()>,
-    upkeep: Delayed<T, Upkeep>,
+    delayed: DelayQueue<T, ()>,
+    upkeep: DelayQueue<T, Upkeep>,
     failures: HashMap<T, u32>,
     /// When the next failure may come again at the shared rate.
     allowance: f64,
@@ -56,7 +56,7 @@ struct State<T> {
 }
 
 /// Keys that come later, each with a payload.
-struct Delayed<T, P> {
+struct DelayQueue<T, P> {
     later: BinaryHeap<Reverse<(Duration, u64)>>,
     /// Due times of the keys; of several times for one key the earliest counts.
     due: HashMap<T, (Duration, u64)>,
@@ -64,13 +64,13 @@ struct Delayed<T, P> {
     next_id: u64,
 }
 
-impl<T, P> Default for Delayed<T, P> {
+impl<T, P> Default for DelayQueue<T, P> {
     fn default() -> Self {
-        Delayed { later: BinaryHeap::new(), due: HashMap::new(), keys: HashMap::new(), next_id: 0 }
+        DelayQueue { later: BinaryHeap::new(), due: HashMap::new(), keys: HashMap::new(), next_id: 0 }
     }
 }
 
-impl<T: Clone + Eq + Hash, P: Copy> Delayed<T, P> {
+impl<T: Clone + Eq + Hash, P: Copy> DelayQueue<T, P> {
     fn add(&mut self, key: T, at: Duration, payload: P) {
         if self.due.get(&key).is_some_and(|(due, _)| *due <= at) {
             return;
@@ -128,8 +128,8 @@ impl<T: Clone + Eq + Hash> Queue<T> {
             ready: VecDeque::new(),
             waiting: HashMap::new(),
             busy: HashMap::new(),
-            delayed: Delayed::default(),
-            upkeep: Delayed::default(),
+            delayed: DelayQueue::default(),
+            upkeep: DelayQueue::default(),
             failures: HashMap::new(),
             allowance: BURST,
             refilled: None,

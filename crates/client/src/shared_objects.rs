@@ -15,8 +15,8 @@ use std::marker::PhantomData;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
-/// The bytes of text that are kept of a kind. Informers are a few events apart, unless one of them waits for long.
-const KEPT: usize = 1 << 20;
+/// Most bytes of the texts of a kind. Informers are a few events apart, unless one of them waits for long.
+const TEXT_LIMIT: usize = 1 << 20;
 
 /// An object of some kind.
 type Object = Arc<dyn Any + Send + Sync>;
@@ -67,7 +67,7 @@ impl RecentTexts {
         known.left = known.left.saturating_sub(1);
         if known.left == 0 {
             self.by_text.remove(text);
-            self.drop_oldest(|it| it.strong_count == 1);
+            self.drop_oldest();
         }
         object
     }
@@ -78,13 +78,14 @@ impl RecentTexts {
         self.bytes += text.len();
         self.order.push_back(text.clone());
         self.by_text.insert(text, recent);
-        self.drop_oldest(|it| it.strong_count == 1 || it.bytes > KEPT);
+        self.drop_oldest();
         object
     }
 
-    fn drop_oldest(&mut self, is_over: impl Fn(&Oldest) -> bool) {
+    /// Drops the oldest texts that all informers have taken, and those beyond the limit.
+    fn drop_oldest(&mut self) {
         while let Some(text) = self.order.front()
-            && is_over(&Oldest { strong_count: Arc::strong_count(text), bytes: self.bytes })
+            && (Arc::strong_count(text) == 1 || self.bytes > TEXT_LIMIT)
         {
             self.bytes -= text.len();
             // a text that came again has an entry of its own
@@ -98,12 +99,6 @@ impl RecentTexts {
             *self = RecentTexts::default();
         }
     }
-}
-
-/// The oldest text, and the bytes of all.
-struct Oldest {
-    strong_count: usize,
-    bytes: usize,
 }
 
 /// Decodes the objects of one informer.
@@ -138,9 +133,9 @@ impl<K: Resource> Decoder<K> {
             return Ok(event(object));
         }
         Ok(match WatchEvent::<K>::from_json(line)? {
-            WatchEvent::Added(object) => WatchEvent::Added(kept(object)),
-            WatchEvent::Modified(object) => WatchEvent::Modified(kept(object)),
-            WatchEvent::Deleted(object) => WatchEvent::Deleted(kept(object)),
+            WatchEvent::Added(object) => WatchEvent::Added(without_managed_fields(object)),
+            WatchEvent::Modified(object) => WatchEvent::Modified(without_managed_fields(object)),
+            WatchEvent::Deleted(object) => WatchEvent::Deleted(without_managed_fields(object)),
             WatchEvent::Bookmark(version) => WatchEvent::Bookmark(version),
             WatchEvent::Error(status) => WatchEvent::Error(status),
         })
@@ -155,13 +150,13 @@ impl<K: Resource> Decoder<K> {
         }
         let object = shared.recent.lock().take(text, informers);
         // without the lock: another informer waits only for the same object
-        let decoded = object.get_or_init(|| Some(kept(from_json::<K>(text).ok()?)));
+        let decoded = object.get_or_init(|| Some(without_managed_fields(from_json::<K>(text).ok()?)));
         decoded.clone()?.downcast().ok()
     }
 }
 
-/// An object as informers keep it.
-pub(crate) fn kept<K: Resource>(mut object: K) -> Arc<K> {
+/// An object as informers cache it.
+pub(crate) fn without_managed_fields<K: Resource>(mut object: K) -> Arc<K> {
     object.metadata_mut().managed_fields = Vec::new();
     Arc::new(object)
 }
@@ -199,7 +194,7 @@ mod tests {
         }
     }
 
-    /// The number of texts that are kept, and of their bytes.
+    /// The number of cached texts, and of their bytes.
     fn texts(decoder: &Decoder<ConfigMap>) -> (usize, usize) {
         let recent = decoder.shared.as_ref().unwrap().recent.lock();
         assert_eq!(recent.bytes, recent.order.iter().map(|it| it.len()).sum::<usize>());
@@ -239,17 +234,17 @@ mod tests {
     fn texts_that_an_informer_does_not_take_are_bounded() {
         let objects = SharedObjects::default();
         let (all, some) = (objects.decoder::<ConfigMap>(), objects.decoder::<ConfigMap>());
-        let long = "x".repeat(KEPT / 100);
+        let long = "x".repeat(TEXT_LIMIT / 100);
         for version in 0..300 {
             let first = object(&all, &line("MODIFIED", &long, version));
             if version % 3 == 0 {
                 assert!(Arc::ptr_eq(&first, &object(&some, &line("MODIFIED", &long, version))));
             }
-            assert!(texts(&all).1 <= KEPT);
+            assert!(texts(&all).1 <= TEXT_LIMIT);
         }
         // the one that lags far behind decodes by itself
         assert_eq!(object(&some, &line("MODIFIED", &long, 1)).metadata.resource_version, "1");
-        assert!(texts(&all).1 <= KEPT && texts(&all).0 > 50);
+        assert!(texts(&all).1 <= TEXT_LIMIT && texts(&all).0 > 50);
     }
 
     #[test]

@@ -81,7 +81,7 @@ impl Queue {
 }
 
 /// A timer that has fired.
-pub(crate) struct Fired {
+pub(crate) struct DueTimer {
     pub waker: Waker,
     pub is_upkeep: bool,
 }
@@ -132,7 +132,7 @@ impl SimulatedClock {
     }
 
     /// Moves to the first deadline up to `end` and returns its timer; moves to `end` if there is none.
-    pub fn step(&self, end: Duration) -> Option<Fired> {
+    pub fn step(&self, end: Duration) -> Option<DueTimer> {
         let mut waiting = self.waiting.lock();
         let next = waiting.first().filter(|((deadline, _), _)| *deadline <= end);
         self.move_to(next.map_or(end, |((deadline, _), _)| deadline));
@@ -141,7 +141,7 @@ impl SimulatedClock {
             true => waiting.remove_upkeep(key.1),
             false => waiting.ordinary.remove(&key),
         };
-        waker.map(|waker| Fired { waker, is_upkeep })
+        waker.map(|waker| DueTimer { waker, is_upkeep })
     }
 
     /// Puts off the upkeep up to `until`: of the ticks that are due by then each timer keeps the one that

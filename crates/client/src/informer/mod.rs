@@ -13,7 +13,7 @@ mod indexer;
 use crate::error::Error;
 use crate::key::Key;
 use crate::reflector::{self, Page, Sink, WatchProgress};
-use crate::shared_objects::{Decoder, kept};
+use crate::shared_objects::{Decoder, without_managed_fields};
 use api::{Resource, WatchEvent};
 use indexer::{Indexer, Object};
 use parking_lot::RwLock;
@@ -180,10 +180,10 @@ impl<K: Resource> Informer<K> {
 
     /// Puts an object into the cache. Returns its resource version.
     pub fn apply(&self, object: K) -> String {
-        self.apply_kept(kept(object))
+        self.apply_shared(without_managed_fields(object))
     }
 
-    fn apply_kept(&self, object: Arc<K>) -> String {
+    fn apply_shared(&self, object: Arc<K>) -> String {
         let version = object.resource_version().to_owned();
         self.put(object);
         self.move_to(&version);
@@ -223,7 +223,7 @@ impl<K: Resource> Sink for Informer<K> {
         let (objects, page) = reflector::page::<K>(text)?;
         for object in objects {
             all.insert(Key::of(&object));
-            self.put(kept(object));
+            self.put(without_managed_fields(object));
         }
         Ok(page)
     }
@@ -248,7 +248,7 @@ impl<K: Resource> Sink for Informer<K> {
         };
         Ok(match event {
             WatchEvent::Added(object) | WatchEvent::Modified(object) => {
-                WatchProgress::Reached(self.apply_kept(object))
+                WatchProgress::Reached(self.apply_shared(object))
             }
             WatchEvent::Deleted(object) => WatchProgress::Reached(self.delete(&object)),
             WatchEvent::Bookmark(version) => {

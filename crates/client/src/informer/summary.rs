@@ -9,7 +9,7 @@
 use crate::error::Error;
 use crate::key::Key;
 use crate::reflector::{self, Page, Sink, WatchProgress};
-use crate::shared_objects::{Decoder, kept};
+use crate::shared_objects::{Decoder, without_managed_fields};
 use api::{Resource, WatchEvent};
 use parking_lot::RwLock;
 use std::collections::{HashMap, HashSet};
@@ -87,7 +87,7 @@ impl<K: Resource, H: Handler<K>> Sink for SummaryInformer<K, H> {
         for object in objects {
             let key = Key::of(&object);
             all.insert(key.clone());
-            self.apply(key, &kept(object));
+            self.apply(key, &without_managed_fields(object));
         }
         Ok(page)
     }
