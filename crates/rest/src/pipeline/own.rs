@@ -64,7 +64,7 @@ pub(crate) fn confine(api: &Api, write: &mut Write<'_, '_>) {
             writes.is_some_and(|of| api.with_context(write.request.user, |context| of(old, context)));
         if write.request.has_status() && !writes {
             let sent = write.object.unset(&["status"]).unwrap_or(Value::Null);
-            write.confined.get_or_insert(sent);
+            write.ignored_part.get_or_insert(sent);
             replace(&mut write.object, old, "status");
         }
         return;
@@ -75,7 +75,7 @@ pub(crate) fn confine(api: &Api, write: &mut Write<'_, '_>) {
     let source = if unrecorded { old } else { &write.object };
     let fields = source.at(&["metadata", "managedFields"]).cloned();
     let sent = std::mem::replace(&mut write.object, next);
-    write.confined.get_or_insert(sent);
+    write.ignored_part.get_or_insert(sent);
     match fields {
         Some(fields) => write.object.set(&["metadata", "managedFields"], fields),
         None => drop(write.object.unset(&["metadata", "managedFields"])),

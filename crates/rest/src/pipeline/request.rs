@@ -80,7 +80,7 @@ pub(crate) struct Write<'w, 'r> {
     /// The name of a new object before mutation.
     pub sent_name: String,
     /// What the client sent for fields that this write cannot change: a status, or the whole object for a part.
-    pub confined: Option<Value>,
+    pub ignored_part: Option<Value>,
     /// The new or next state.
     pub object: Value,
 }
@@ -88,7 +88,7 @@ pub(crate) struct Write<'w, 'r> {
 impl<'w, 'r> Write<'w, 'r> {
     pub fn new(request: &'w mut WriteRequest<'r>, base: Option<&'w Base>, object: Value) -> Self {
         let view = request.view();
-        Write { request, base, part: None, view, sent_name: String::new(), confined: None, object }
+        Write { request, base, part: None, view, sent_name: String::new(), ignored_part: None, object }
     }
 
     pub fn resource(&self) -> &'r Arc<Resource> {
@@ -102,9 +102,9 @@ impl<'w, 'r> Write<'w, 'r> {
 
     /// Whether the client sent other values than the stored ones for fields that this write cannot change.
     pub fn sends_other_fields(&self, old: &Value) -> bool {
-        match (&self.confined, self.part) {
+        match (&self.ignored_part, self.part) {
             (Some(sent), Some(_)) => !managed::is_alike(sent, &self.object),
-            (Some(status), None) => *status != old.at(&["status"]).cloned().unwrap_or(Value::Null),
+            (Some(status), None) => status != old.at(&["status"]).unwrap_or(&Value::Null),
             (None, _) => false,
         }
     }
