@@ -23,12 +23,31 @@ pub struct JsonPatch {
 
 #[derive(Debug, Clone, PartialEq)]
 enum Operation {
-    Add { path: Pointer, value: Value },
-    Remove { path: Pointer },
-    Replace { path: Pointer, value: Value },
-    Move { from: Pointer, path: Pointer },
-    Copy { from: Pointer, path: Pointer },
-    Test { path: Pointer, value: Value },
+    Add {
+        path: Pointer,
+        value: Value,
+    },
+    Remove {
+        path: Pointer,
+    },
+    Replace {
+        path: Pointer,
+        value: Value,
+    },
+    Move {
+        from: Pointer,
+        path: Pointer,
+    },
+    Copy {
+        from: Pointer,
+        path: Pointer,
+    },
+    Test {
+        path: Pointer,
+        value: Value,
+    },
+    /// An operation that cannot run. It fails in its turn: the operations before it may fail with their own error.
+    Invalid(Rejection),
 }
 
 impl JsonPatch {
@@ -114,16 +133,19 @@ fn operation(at: usize, item: &Value, form: Form, warnings: &mut Vec<String>) ->
     let path = || path.map(Pointer::parse).ok_or(Rejection::Lacks(at, "path"));
     let from = || from.map(Pointer::parse).ok_or(Rejection::Lacks(at, "from"));
     let value = || map.get("value").cloned().unwrap_or_default();
-    Ok(match op {
-        Some("add") => Operation::Add { path: path()?, value: value() },
-        Some("remove") => Operation::Remove { path: path()? },
-        Some("replace") => Operation::Replace { path: path()?, value: value() },
-        Some("move") => Operation::Move { from: from()?, path: path()? },
-        Some("copy") => Operation::Copy { from: from()?, path: path()? },
-        Some("test") => Operation::Test { path: path()?, value: value() },
-        Some(other) => return Err(Rejection::UnknownOperation(at, other.to_owned()).into()),
-        None => return Err(Rejection::Lacks(at, "op").into()),
-    })
+    let built = || {
+        Ok(match op {
+            Some("add") => Operation::Add { path: path()?, value: value() },
+            Some("remove") => Operation::Remove { path: path()? },
+            Some("replace") => Operation::Replace { path: path()?, value: value() },
+            Some("move") => Operation::Move { from: from()?, path: path()? },
+            Some("copy") => Operation::Copy { from: from()?, path: path()? },
+            Some("test") => Operation::Test { path: path()?, value: value() },
+            Some(other) => return Err(Rejection::UnknownOperation(at, other.to_owned())),
+            None => return Err(Rejection::Lacks(at, "op")),
+        })
+    };
+    Ok(built().unwrap_or_else(Operation::Invalid))
 }
 
 /// A JSON pointer.
@@ -254,6 +276,7 @@ impl PatchState {
                 self.add(path, copy)
             }
             Operation::Test { path, value } => self.test(path, value),
+            Operation::Invalid(why) => Err(why.clone()),
         }
     }
 

@@ -103,10 +103,21 @@ fn the_form_is_checked() {
     assert_eq!((unchecked(r#""x""#).code(), unchecked(r#""x""#).to_string()), (400, text.to_owned()));
     let text = "json: cannot unmarshal number into Go value of type jsonpatch.Operation";
     assert_eq!(unchecked("[1]").to_string(), text);
-    assert_eq!(unchecked(r#"[{"op":"add","path":1}]"#), Rejection::Lacks(0, "path").into());
+    let (patch, _) = JsonPatch::parse(&json(r#"[{"op":"add","path":1}]"#), Form::Unchecked).unwrap();
+    assert_eq!(patch.apply(json(OBJECT)), Err(Rejection::Lacks(0, "path").into()));
     let (_, warnings) =
         JsonPatch::parse(&json(r#"[{"op":"test","path":"/x","bogus":1}]"#), Form::Checked).unwrap();
     assert_eq!(warnings, [r#"json patch unknown field "[0].bogus""#]);
+}
+
+#[test]
+fn forms_are_checked_before_anything_runs_and_operations_in_their_order() {
+    let malformed = r#"[{"path":"/data/k"},{"op":true,"path":"/data/k"}]"#;
+    assert_eq!(JsonPatch::parse(&json(malformed), Form::Checked).unwrap_err().code(), 400);
+    let earlier = r#"[{"op":"remove","path":"/none"},{"op":"grow","path":"/x"},{"path":"/x"}]"#;
+    check_refused(OBJECT, earlier, Rejection::Missing("/none".to_owned()));
+    let later = r#"[{"op":"remove","path":"/data"},{"op":"grow","path":"/x"},{"path":"/x"}]"#;
+    check_refused(OBJECT, later, Rejection::UnknownOperation(1, "grow".to_owned()));
 }
 
 #[test]
