@@ -9,6 +9,7 @@ use http::Method;
 use tests::Cluster;
 
 const PATH: &str = "/api/v1/namespaces/default/configmaps/a";
+const APPLY: &str = "application/apply-patch+yaml";
 
 async fn cluster_with_map() -> (Cluster, Value) {
     let cluster = Cluster::start().await;
@@ -382,6 +383,34 @@ async fn the_time_of_a_manager_is_kept_if_the_client_sent_nothing_else() {
     whole.as_object_mut().unwrap().remove("status");
     let after = put(&whole).await;
     assert_ne!(version(&after), version(&before));
+}
+
+#[tokio::test]
+async fn an_applied_field_of_the_server_renews_the_time_of_its_manager() {
+    let cluster = Cluster::start().await;
+    let path = "/apis/apps/v1/namespaces/default/deployments/d?fieldManager=c";
+    let labels = json!({"a": "b"});
+    let pod = json!({"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    let spec = json!({"selector": {"matchLabels": labels}, "template": pod});
+    let apply = async |metadata: Value, status: Value| {
+        cluster.advance(std::time::Duration::from_secs(2));
+        let (version, kind) = ("apps/v1", "Deployment");
+        let body = json!({"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec, "status": status});
+        cluster.request(Method::PATCH, path).body(body).content_type(APPLY).await.json()
+    };
+    let unchanged =
+        async |before: &Value| assert_eq!(apply(json!({"name": "d"}), Value::Null).await, *before);
+    let mut before = apply(json!({"name": "d"}), Value::Null).await;
+    unchanged(&before).await;
+    for (field, value) in [("generation", json!(7)), ("creationTimestamp", json!("2001-01-01T00:00:00Z"))] {
+        let after = apply(json!({"name": "d", field: value}), Value::Null).await;
+        assert_ne!(after["metadata"]["resourceVersion"], before["metadata"]["resourceVersion"], "{field}");
+        assert_eq!(after["metadata"][field], before["metadata"][field]);
+        before = after;
+        unchanged(&before).await;
+    }
+    // an apply to the object leaves its status out before it compares
+    assert_eq!(apply(json!({"name": "d"}), json!({"replicas": 3})).await, before);
 }
 
 #[tokio::test]

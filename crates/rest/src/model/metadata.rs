@@ -49,20 +49,21 @@ pub fn clear_server_fields(object: &mut Value) {
     }
 }
 
+/// The fields of an object's metadata that the server decides.
+const SERVER_FIELDS: [&str; 6] =
+    ["selfLink", "generation", "creationTimestamp", "uid", "deletionTimestamp", "deletionGracePeriodSeconds"];
+
 /// The values that a client sends for fields that the server decides.
 pub type SentFields = [(&'static str, Option<Value>); 6];
 
 /// Reads the values that a client sends for fields that the server decides.
 pub fn sent_server_fields(object: &Value) -> SentFields {
-    const FIELDS: [&str; 6] = [
-        "selfLink",
-        "generation",
-        "creationTimestamp",
-        "uid",
-        "deletionTimestamp",
-        "deletionGracePeriodSeconds",
-    ];
-    FIELDS.map(|field| (field, object.at(&["metadata", field]).cloned()))
+    SERVER_FIELDS.map(|field| (field, object.at(&["metadata", field]).cloned()))
+}
+
+/// Whether two objects have other values of fields that the server decides.
+pub fn differ_in_server_fields(one: &Value, other: &Value) -> bool {
+    SERVER_FIELDS.iter().any(|field| one.at(&["metadata", field]) != other.at(&["metadata", field]))
 }
 
 /// Sets the values that the client sent again.

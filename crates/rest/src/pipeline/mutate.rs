@@ -29,11 +29,13 @@ pub(crate) async fn admit(
             write.object.unset(&["metadata", field]);
         }
         // a write that changes only the times of its managed fields changes nothing; what the client sent is compared
-        if !write.request.owned
-            && managed::differ_in_times(old, &write.object)
-            && !write.sends_other_fields(old)
-        {
-            managed::keep_times(old, &mut write.object);
+        if managed::differ_in_times(old, &write.object) {
+            if write.request.owned {
+                // an applied object is complete only later (`prepare`)
+                write.applies_server_fields = metadata::differ_in_server_fields(&write.object, old);
+            } else if !write.sends_other_fields(old) {
+                managed::keep_times(old, &mut write.object);
+            }
         }
         metadata::keep_server_fields(&mut write.object, old);
     }

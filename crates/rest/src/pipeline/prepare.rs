@@ -77,7 +77,7 @@ pub(crate) fn after_validation(write: &mut Write<'_, '_>) {
             }
         }
         // as for other writes before (`mutate`); an applied object and that of a view are complete only now
-        Some(old) if write.request.owned || write.view.is_some() => {
+        Some(old) if (write.request.owned || write.view.is_some()) && !write.applies_server_fields => {
             managed::keep_times(old, &mut write.object);
         }
         Some(_) => {}

@@ -81,6 +81,9 @@ pub(crate) struct Write<'w, 'r> {
     pub sent_name: String,
     /// What the client sent for fields that this write cannot change: a status, or the whole object for a part.
     pub ignored_part: Option<Value>,
+    /// Whether an apply renews a manager's time and has other values than the stored ones of fields that the server
+    /// decides. Known after mutation.
+    pub applies_server_fields: bool,
     /// The new or next state.
     pub object: Value,
 }
@@ -88,7 +91,16 @@ pub(crate) struct Write<'w, 'r> {
 impl<'w, 'r> Write<'w, 'r> {
     pub fn new(request: &'w mut WriteRequest<'r>, base: Option<&'w Base>, object: Value) -> Self {
         let view = request.view();
-        Write { request, base, part: None, view, sent_name: String::new(), ignored_part: None, object }
+        Write {
+            request,
+            base,
+            part: None,
+            view,
+            sent_name: String::new(),
+            ignored_part: None,
+            applies_server_fields: false,
+            object,
+        }
     }
 
     pub fn resource(&self) -> &'r Arc<Resource> {
