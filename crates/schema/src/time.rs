@@ -31,7 +31,7 @@ pub struct QuotedText(Box<str>);
 
 impl QuotedText {
     fn new(text: &str) -> Self {
-        QuotedText(text.chars().take(256).collect::<String>().into())
+        QuotedText(text.chars().take(1 << 16).collect::<String>().into())
     }
 }
 
