@@ -75,13 +75,17 @@ class Servers:
     """Starts both servers in a folder, and stops them."""
 
     def __init__(self, folder, options):
-        self.folder, self.options, self.processes = pathlib.Path(folder), options, []
+        self.root, self.options, self.starts, self.processes = pathlib.Path(folder), options, 0, {}
 
     def spawn(self, name, command):
         log = open(self.folder / (name + ".log"), "wb")
-        self.processes.append(subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL))
+        self.processes[name] = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
 
     def start(self):
+        """Starts both without any object."""
+        self.starts += 1
+        self.folder = self.root / str(self.starts)
+        self.folder.mkdir()
         (self.folder / "tokens.csv").write_text('%s,admin,1,"system:masters"\n' % TOKEN)
         key = str(self.folder / "sa.key")
         subprocess.run(["openssl", "genrsa", "-out", key, "2048"], check=True, stderr=subprocess.DEVNULL)
@@ -108,19 +112,21 @@ class Servers:
     def wait(self, client):
         deadline = time.monotonic() + 120
         while client.request("GET", "/readyz").status != 200:
-            ended = [process.args[0] for process in self.processes if process.poll() is not None]
+            ended = self.ended()
             if ended or time.monotonic() > deadline:
                 raise SystemExit("%s is not ready; ended: %s; logs are in %s" % (client.url.netloc, ended, self.folder))
             time.sleep(0.1)
 
-    def alive(self):
-        return all(process.poll() is None for process in self.processes)
+    def ended(self):
+        """The names of the processes that have ended."""
+        return [name for name, process in self.processes.items() if process.poll() is not None]
 
     def stop(self):
-        for process in reversed(self.processes):
+        for process in reversed(self.processes.values()):
             process.terminate()
-        for process in self.processes:
+        for process in self.processes.values():
             process.wait()
+        self.processes = {}
 
 
 def find(program, variable):
