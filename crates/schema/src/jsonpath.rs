@@ -88,11 +88,11 @@ impl JsonPath {
         Ok(values)
     }
 
-    /// The names that it begins with, joined by dots: nothing outside of them is looked at. `None` where a name has
-    /// a dot itself, or the path begins otherwise.
+    /// The names that it begins with, joined by dots: nothing outside of them is looked at. `None` where the first is empty
+    /// or has a dot itself, or the path begins otherwise.
     pub fn reads(&self) -> Option<String> {
         let names = self.steps.iter().map_while(|step| match step {
-            Step::Field(name) if !name.contains('.') => Some(name.as_str()),
+            Step::Field(name) if !name.is_empty() && !name.contains('.') => Some(name.as_str()),
             _ => None,
         });
         let names: Vec<&str> = names.collect();
@@ -243,10 +243,9 @@ impl<'t> Reader<'t> {
                     steps.push(self.name()?);
                 }
             } else if self.cursor.skip(".") {
-                // a dot alone is the whole
-                if self.cursor.peek().is_some_and(|c| !matches!(c, '[' | ')' | ' ')) {
-                    steps.push(self.name()?);
-                }
+                // a dot alone is a field without a name
+                let is_named = self.cursor.peek().is_some_and(|c| !matches!(c, '[' | ')' | ' '));
+                steps.push(if is_named { self.name()? } else { Step::Field(String::new()) });
             } else if self.cursor.skip("[") {
                 steps.push(self.brackets()?);
             } else {
@@ -437,6 +436,10 @@ mod tests {
             (".l[?(@.none)].v", ""),
             ("..v", "1 2 3"),
             (".none.x[3]", ""),
+            // fields without a name
+            (".", ""),
+            (".[0]", ""),
+            (".a.", ""),
             (".l[9]", ""),
             (".t.x", ""),
             (".a[*]", ""),
@@ -469,5 +472,6 @@ mod tests {
         assert_eq!(reads(".spec.l[0].k").as_deref(), Some("spec.l"));
         assert_eq!(reads(".metadata.labels.a\\.b").as_deref(), Some("metadata.labels"));
         assert_eq!(reads("..x"), None);
+        assert_eq!((reads("."), reads(".a.").as_deref()), (None, Some("a")));
     }
 }
