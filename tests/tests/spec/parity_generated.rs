@@ -427,3 +427,37 @@ async fn a_schema_without_a_form_is_absent_and_rules_are_a_named_list() {
     let refused = message(&cluster.post(DEFINITIONS, sent).await.code(400));
     assert!(refused.ends_with(".x-kubernetes-validations of type v1.ValidationRules"), "{refused}");
 }
+
+#[tokio::test]
+async fn a_wrong_item_of_bytes_does_not_hide_an_earlier_error() {
+    let cluster = Cluster::start().await;
+    let path = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
+    let refused = async |name: Value| {
+        let spec = json!({"request": [[{}]], "signerName": "example.com/signer", "usages": ["client auth"]});
+        let (version, kind) = ("certificates.k8s.io/v1", "CertificateSigningRequest");
+        let body = json!({"apiVersion": version, "kind": kind, "metadata": {"name": name}, "spec": spec});
+        let refused = cluster.request(Method::POST, path).body(body).await;
+        assert_eq!(refused.status, 400);
+        refused.json()["message"].as_str().unwrap().to_owned()
+    };
+    assert!(
+        refused(json!(7))
+            .await
+            .contains("number into Go struct field ObjectMeta.metadata.name of type string")
+    );
+    let spec = "array into Go struct field CertificateSigningRequestSpec.spec.request of type uint8";
+    assert!(refused(json!("a")).await.contains(spec));
+}
+
+#[tokio::test]
+async fn an_empty_list_for_none_is_no_change() {
+    let cluster = Cluster::start().await;
+    let path = "/api/v1/namespaces/default/limitranges";
+    let body =
+        json!({"apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "l"}, "spec": {"limits": []}});
+    let created = cluster.request(Method::POST, path).body(body.clone()).await.json();
+    cluster.advance(std::time::Duration::from_secs(2));
+    let patch = cluster.request(Method::PATCH, &format!("{path}/l")).body(body);
+    let patched = patch.content_type("application/strategic-merge-patch+json").await.json();
+    assert_eq!(patched, created);
+}

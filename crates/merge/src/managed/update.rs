@@ -343,13 +343,30 @@ pub fn is_alike(a: &Value, b: &Value) -> bool {
 
 /// Whether two maps are the same, the value of one key aside, for which `also` decides when both have it.
 fn same_but(a: &Value, b: &Value, key: &str, also: impl Fn(&Value, &Value) -> bool) -> bool {
-    let (Value::Map(a), Value::Map(b)) = (a, b) else { return same(a, b) };
+    let (Value::Map(a), Value::Map(b)) = (a, b) else { return equal(a, b) };
     let others = |map: &Map| map.len() - usize::from(map.contains(key));
     let not_key = |entry: &(&str, &Value)| entry.0 != key;
     others(a) == others(b)
-        && a.iter().filter(not_key).zip(b.iter().filter(not_key)).all(|(a, b)| a.0 == b.0 && same(a.1, b.1))
+        && a.iter().filter(not_key).zip(b.iter().filter(not_key)).all(|(a, b)| a.0 == b.0 && equal(a.1, b.1))
         && match (a.get(key), b.get(key)) {
             (Some(a), Some(b)) => also(a, b),
             _ => true,
         }
+}
+
+/// Equality of objects, to which an empty list or map is none: a required list that is empty is stored as `null`.
+fn equal(a: &Value, b: &Value) -> bool {
+    let is_empty = |value: &Value| match value {
+        Value::Null => true,
+        Value::List(items) => items.is_empty(),
+        Value::Map(map) => map.is_empty(),
+        _ => false,
+    };
+    match (a, b) {
+        (Value::List(a), Value::List(b)) => a.len() == b.len() && a.iter().zip(b).all(|(a, b)| equal(a, b)),
+        (Value::Map(a), Value::Map(b)) => {
+            a.len() == b.len() && a.iter().zip(b.iter()).all(|((k, a), (l, b))| k == l && equal(a, b))
+        }
+        _ => same(a, b) || is_empty(a) && is_empty(b),
+    }
 }

@@ -514,9 +514,15 @@ impl<'a, S: Source<'a>> Decoder<S> {
                     other => mismatch::found(other),
                 };
                 let (owner, path) = (&place.owner.name, place.path.fields_only());
-                return Err(DecodeError::Type(format!(
+                let error = DecodeError::Type(format!(
                     "json: cannot unmarshal {found} into Go struct field {owner}.{path} of type uint8"
-                )));
+                ));
+                if self.apart > 0 {
+                    return Err(error);
+                }
+                self.source.skip(&token)?;
+                self.mismatch.get_or_insert(error);
+                continue;
             };
             out.push(byte);
         }

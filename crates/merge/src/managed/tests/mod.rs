@@ -449,6 +449,15 @@ fn a_write_without_effect_keeps_the_times() {
         keep_times(&live, &mut new);
         assert_eq!(new, expected);
     }
+    let with_list = |object: &Value, list: Value| {
+        let mut object = object.clone();
+        object.set(&["data", "k"], list);
+        object
+    };
+    // an empty list is stored as null
+    let (stored, mut empty) = (with_list(&live, Value::Null), with_list(&again, Value::List(Vec::new())));
+    keep_times(&stored, &mut empty);
+    assert_eq!(empty, with_list(&live, Value::List(Vec::new())));
     let mut other =
         json(r#"{"metadata":{"name":"o","managedFields":[{"manager":"b","time":"2"}]},"data":{"k":"v"}}"#);
     let expected = other.clone();
