@@ -18,7 +18,7 @@ use std::time::Duration;
 /// The number of pods from which on a set rests.
 const LARGE: usize = 100;
 /// How many times as long as its reconciliation a set rests.
-const FACTOR: u32 = 20;
+const FACTOR: u32 = 100;
 const LONGEST: Duration = Duration::from_secs(1);
 
 /// The ends of rests, by the key of the set; zero during a reconciliation.
@@ -88,8 +88,8 @@ mod tests {
         rest(&pace, &key, LARGE - 1, ms(5));
         assert_eq!((pace.left(&key, ms(5)), pace.0.lock().len()), (None, 0));
         rest(&pace, &key, LARGE, ms(5));
-        assert_eq!((pace.left(&key, ms(5)), pace.left(&key, ms(104))), (Some(ms(100)), Some(ms(1))));
-        assert_eq!((pace.left(&key, ms(105)), pace.0.lock().len()), (None, 0));
+        assert_eq!((pace.left(&key, ms(5)), pace.left(&key, ms(104))), (Some(ms(500)), Some(ms(401))));
+        assert_eq!((pace.left(&key, ms(505)), pace.0.lock().len()), (None, 0));
         rest(&pace, &key, LARGE, ms(1000));
         assert_eq!(pace.left(&key, ms(1000)), Some(LONGEST));
     }
