@@ -113,8 +113,17 @@ pub fn agent_arguments(directory: &Path, config: Option<&Path>, endpoint: &str) 
     ];
     match config {
         Some(file) => arguments.push(format!("--config={}", shown(file))),
-        // a machine of one's own may swap
-        None => arguments.push("--fail-swap-on=false".to_owned()),
+        // a machine of one's own may swap; with the rates of 1.26 it would start two pods a second
+        None => arguments.extend(
+            [
+                "--fail-swap-on=false",
+                "--kube-api-qps=50",
+                "--kube-api-burst=100",
+                "--event-qps=50",
+                "--event-burst=100",
+            ]
+            .map(str::to_owned),
+        ),
     }
     arguments
 }
