@@ -3,7 +3,8 @@
 //!
 //! A path is read once and then only walked. What it leads to is nothing, one value or several; a key that is not
 //! there is nothing. An index beyond a list, or one into a value that is no list, and a comparison of values of
-//! different types make the whole path lead to nothing. Work is linear in the values that are met.
+//! different types make the whole path lead to nothing. Work is linear in the values that are met, and a path that meets
+//! more than a million of them leads to nothing: repeated steps, such as `[0,0][0,0]`, could meet any number.
 
 use crate::cursor::Cursor;
 use crate::value::Value;
@@ -57,6 +58,8 @@ enum Comparison {
     GreaterOrEqual,
 }
 
+/// How many values one walk may meet.
+const MOST_MET: usize = 1 << 20;
 /// How deep filters may stand in one another.
 const MOST_NESTED: usize = 8;
 
@@ -72,16 +75,16 @@ impl JsonPath {
 
     /// The values at the path, in order.
     pub fn find<'v>(&self, value: &'v Value) -> Vec<&'v Value> {
-        self.walk(value).unwrap_or_default()
+        self.walk(value, &mut Allowance(MOST_MET)).unwrap_or_default()
     }
 
-    /// The same; an error where a step does not fit the value that it meets.
-    fn walk<'v>(&self, value: &'v Value) -> Result<Vec<&'v Value>, StepMismatch> {
+    /// The same; an error where a step does not fit the value that it meets, and where the allowance ends.
+    fn walk<'v>(&self, value: &'v Value, allowance: &mut Allowance) -> Result<Vec<&'v Value>, StepMismatch> {
         let mut values = vec![value];
         for step in &self.steps {
             let mut next = Vec::new();
             for value in values {
-                step.take(value, &mut next)?;
+                step.take(value, &mut next, allowance)?;
             }
             values = next;
         }
@@ -103,8 +106,24 @@ impl JsonPath {
 /// A step that does not fit the value that it meets.
 struct StepMismatch;
 
+/// How many values a walk may still meet.
+struct Allowance(usize);
+
+impl Allowance {
+    fn spend(&mut self, values: usize) -> Result<(), StepMismatch> {
+        self.0 = self.0.checked_sub(values).ok_or(StepMismatch)?;
+        Ok(())
+    }
+}
+
 impl Step {
-    fn take<'v>(&self, value: &'v Value, out: &mut Vec<&'v Value>) -> Result<(), StepMismatch> {
+    fn take<'v>(
+        &self,
+        value: &'v Value,
+        out: &mut Vec<&'v Value>,
+        allowance: &mut Allowance,
+    ) -> Result<(), StepMismatch> {
+        let before = out.len();
         match (self, value) {
             (Step::Field(name), Value::Map(map)) => out.extend(map.get(name)),
             (Step::All, Value::Map(map)) => out.extend(map.iter().map(|(_, value)| value)),
@@ -112,9 +131,8 @@ impl Step {
             (Step::Field(_) | Step::All, _) => {}
             (Step::Below, value) => below(value, out),
             (Step::Each(steps), value) => {
-                for step in steps {
-                    step.take(value, out)?;
-                }
+                // each spends for itself
+                return steps.iter().try_for_each(|step| step.take(value, out, allowance));
             }
             (Step::Index(_) | Step::Range(..), Value::Null) => {}
             (Step::Index(at), Value::List(items)) => {
@@ -125,14 +143,15 @@ impl Step {
             }
             (Step::Where(filter), Value::List(items)) => {
                 for item in items {
-                    if filter.holds(item)? {
+                    allowance.spend(1)?;
+                    if filter.holds(item, allowance)? {
                         out.push(item);
                     }
                 }
             }
             (Step::Index(_) | Step::Range(..) | Step::Where(_), _) => return Err(StepMismatch),
         }
-        Ok(())
+        allowance.spend(out.len() - before)
     }
 }
 
@@ -172,11 +191,11 @@ fn place(at: i64, len: usize) -> Option<usize> {
 }
 
 impl Filter {
-    fn holds(&self, item: &Value) -> Result<bool, StepMismatch> {
+    fn holds(&self, item: &Value, allowance: &mut Allowance) -> Result<bool, StepMismatch> {
         let Some((comparison, right)) = &self.comparison else {
-            return Ok(!self.left.values(item).unwrap_or_default().is_empty());
+            return Ok(!self.left.values(item, allowance).unwrap_or_default().is_empty());
         };
-        let (left, right) = (self.left.values(item)?, right.values(item)?);
+        let (left, right) = (self.left.values(item, allowance)?, right.values(item, allowance)?);
         match (&*left, &*right) {
             ([], _) | (_, []) => Ok(false),
             ([left], [right]) => comparison.holds(left, right),
@@ -186,9 +205,13 @@ impl Filter {
 }
 
 impl Operand {
-    fn values<'v>(&'v self, item: &'v Value) -> Result<Vec<&'v Value>, StepMismatch> {
+    fn values<'v>(
+        &'v self,
+        item: &'v Value,
+        allowance: &mut Allowance,
+    ) -> Result<Vec<&'v Value>, StepMismatch> {
         match self {
-            Operand::Path(path) => path.walk(item),
+            Operand::Path(path) => path.walk(item, allowance),
             Operand::Literal(value) => Ok(vec![value]),
         }
     }
@@ -464,6 +487,21 @@ mod tests {
         }
         let deep = format!(".a{}", "[?(@.a".repeat(1000));
         assert!(JsonPath::parse(&deep).is_err());
+    }
+
+    #[test]
+    fn a_path_that_multiplies_values_leads_to_nothing() {
+        let met = |path: &str, data: &str| {
+            let data = crate::decode::json_untyped(data.as_bytes()).unwrap().value;
+            JsonPath::parse(path).unwrap().find(&data).len()
+        };
+        let nested = format!("{}{}", "[".repeat(22), "]".repeat(22));
+        assert_eq!(met(&"[0,0]".repeat(10), &nested), 1 << 10);
+        assert_eq!(met(&"[0,0]".repeat(21), &nested), 0);
+        // the same values, by every division of the way to them
+        let map = format!("{}1{}", "{\"a\":".repeat(40), "}".repeat(40));
+        assert_eq!(met(&"..a".repeat(2), &map), 38 * 39 / 2 + 39);
+        assert_eq!(met(&"..a".repeat(6), &map), 0);
     }
 
     #[test]
