@@ -145,6 +145,7 @@ pub async fn open(options: Options, world: World) -> Result<(Etcd, Vec<Recovered
                     previous: None,
                     at,
                     expires_at: None,
+                    encoded_by: None,
                     history: false,
                 })
             }));

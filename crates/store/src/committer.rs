@@ -218,8 +218,8 @@ impl Committer {
 
     fn commit(&mut self, plan: &Plan) -> Result<(), StoreError> {
         let start = self.world.elapsed();
-        let Plan { changes, expires_at, trims, meta, .. } = plan;
-        let result = self.log.commit(&Batch { changes, expiries: expires_at, trims, meta });
+        let Plan { changes, details, trims, meta, .. } = plan;
+        let result = self.log.commit(&Batch { changes, details, trims, meta });
         let took = self.world.elapsed().saturating_sub(start);
         add(&self.shared.gauges.commit_nanos, u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
         result

@@ -30,9 +30,10 @@ use crate::guarded_storage::{GuardedStorage, StorageState, write_again};
 use crate::log::{Batch, Log};
 use crate::log_reader::{LogReader, OpenReaders};
 use crate::quiet;
-use crate::record::{FORMAT, Meta, MetaError, Record};
+use crate::record::{FORMAT, Meta, MetaError};
 use crate::recover::Recovery;
 use crate::reserve::{self, Reserve};
+use crate::scan::{self, ScanError};
 use crate::state::State;
 use crate::{Engine, Options, RecoveredRecord, Revision, Snapshot, SnapshotRecord, StoreError};
 
@@ -63,7 +64,8 @@ pub fn open_on(
     let mut log = RedbLog::new(backend.into(), options, &world);
     let mut id = [0; 16];
     world.fill(&mut id);
-    let state = log.recover(id, visit)?;
+    let mut state = log.recover(id, visit)?;
+    state.compress_from = options.compress_from;
     if !log.reserve.fill() {
         tracing::warn!(path = %log.backend.path().display(), "the disk is full");
     }
@@ -189,7 +191,7 @@ impl RedbLog {
         let ConnectOutcome { fresh, repaired } = self.connect()?;
         if fresh {
             let meta = Meta::new(id);
-            let empty = Batch { changes: &[], expiries: &[], trims: &[], meta: &meta };
+            let empty = Batch { changes: &[], details: &[], trims: &[], meta: &meta };
             self.write(&empty).map_err(|error| self.explain(error))?;
             self.backend.install().map_err(|error| self.explain_io(&error))?;
             return Ok(State::new(meta));
@@ -232,12 +234,14 @@ impl RedbLog {
         let mut recovery = Recovery::new(self.meta()?).map_err(|what| self.corrupt(what))?;
         let read = self.database()?.begin_read().map_err(|error| self.explain(error))?;
         let log = read.open_table(LOG).map_err(|error| self.explain(error))?;
-        for entry in log.iter().map_err(|error| self.explain(error))? {
-            let (revision, bytes) = entry.map_err(|error| self.explain(error))?;
-            let record = Record::decode(Revision(revision.value()), bytes.value());
-            let recovered = record.and_then(|record| recovery.take(&record));
-            visit(recovered.map_err(|what| self.corrupt(what))?);
-        }
+        let scanned = scan::scan(&log, &mut |(record, bytes)| {
+            visit(recovery.take(record, bytes).map_err(ScanError::Corrupt)?);
+            Ok(())
+        });
+        scanned.map_err(|error| match error {
+            ScanError::Engine(error) => self.explain(error),
+            ScanError::Corrupt(what) => self.corrupt(what),
+        })?;
         recovery.finish().map_err(|what| self.corrupt(what))
     }
 

@@ -47,6 +47,7 @@ pub mod quiet;
 mod record;
 mod recover;
 mod reserve;
+mod scan;
 pub mod snapshot;
 mod state;
 #[cfg(test)]
@@ -55,6 +56,7 @@ mod tests;
 use std::any::Any;
 use std::fmt;
 use std::future::Future;
+use std::num::NonZeroU64;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -88,6 +90,11 @@ impl fmt::Display for Revision {
 /// cache need not decode the bytes again. It is not stored.
 pub type Note = Arc<dyn Any + Send + Sync>;
 
+/// Identifies the program that encoded a value. Whoever reads a value that the very same program encoded need not check
+/// that it has the form in which this program would write it.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+pub struct BuildId(pub NonZeroU64);
+
 /// The precondition of a write.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Expect {
@@ -120,6 +127,8 @@ pub struct Write {
     /// Claims that are written with it, for stores with several writers.
     pub claim_keys: Option<Box<ClaimKeys>>,
     pub priority: Priority,
+    /// Stored with the value by the embedded engine.
+    pub encoded_by: Option<BuildId>,
 }
 
 /// The priority of a write among the queued ones.
@@ -148,7 +157,15 @@ impl Write {
     /// A write that sets `key` without expiry.
     pub fn put(key: impl Into<Arc<str>>, expect: Expect, value: impl Into<Bytes>) -> Self {
         let op = Op::Put { value: value.into(), expires_at: None };
-        Self { key: key.into(), expect, op, note: None, claim_keys: None, priority: Priority::Normal }
+        Self {
+            key: key.into(),
+            expect,
+            op,
+            note: None,
+            claim_keys: None,
+            priority: Priority::Normal,
+            encoded_by: None,
+        }
     }
 
     /// A write that deletes `key`.
@@ -160,6 +177,7 @@ impl Write {
             note: None,
             claim_keys: None,
             priority: Priority::Normal,
+            encoded_by: None,
         }
     }
 
@@ -231,6 +249,7 @@ pub struct RecoveredRecord {
     pub previous: Option<Revision>,
     pub at: i64,
     pub expires_at: Option<i64>,
+    pub encoded_by: Option<BuildId>,
     /// Whether this is a change after [`Store::oldest`]: a recent event, not only state.
     pub history: bool,
 }
@@ -250,6 +269,8 @@ pub struct Options {
     pub cache_bytes: usize,
     /// The space reserved on the disk, so that writes that free space succeed when it is full.
     pub reserve_bytes: u64,
+    /// Values from this size on are compressed in the file, where that is worth it.
+    pub compress_from: usize,
 }
 
 impl Default for Options {
@@ -259,6 +280,7 @@ impl Default for Options {
             max_history_bytes: 256 << 20,
             cache_bytes: 2 << 20,
             reserve_bytes: 8 << 20,
+            compress_from: usize::MAX,
         }
     }
 }

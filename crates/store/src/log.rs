@@ -1,28 +1,50 @@
 //! The log interface: makes the committer's batches durable.
 
-use crate::record::{Meta, Record};
-use crate::{Change, Snapshot, StoreError};
+use bytes::Bytes;
+
+use crate::record::{Meta, Record, StoredValue};
+use crate::{BuildId, Change, Snapshot, StoreError};
 
 /// One batch: the added changes, the removed revisions, and the new meta row.
 pub(crate) struct Batch<'a> {
     pub changes: &'a [Change],
-    /// The expiry of each change, parallel to `changes`.
-    pub expiries: &'a [Option<i64>],
+    /// What is stored with each change, parallel to `changes`.
+    pub details: &'a [ChangeDetails],
     /// Revisions whose records are dropped.
     pub trims: &'a [u64],
     pub meta: &'a Meta,
 }
 
+/// What is stored with a change and not published.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ChangeDetails {
+    pub expires_at: Option<i64>,
+    pub encoded_by: Option<BuildId>,
+    /// The compressed value, where that is what is stored.
+    pub compressed: Option<Bytes>,
+}
+
+impl ChangeDetails {
+    /// The value of the change as it is stored.
+    pub(crate) fn stored<'a>(&'a self, value: Option<&'a Bytes>) -> Option<StoredValue<'a>> {
+        match &self.compressed {
+            Some(packed) => Some(StoredValue::Compressed(packed)),
+            None => value.map(|value| StoredValue::Plain(value)),
+        }
+    }
+}
+
 impl<'a> Batch<'a> {
     /// The records to append, in revision order.
     pub(crate) fn records(&self) -> impl Iterator<Item = Record<'a>> {
-        self.changes.iter().zip(self.expiries).map(|(change, expires_at)| Record {
+        self.changes.iter().zip(self.details).map(|(change, details)| Record {
             revision: change.revision,
             key: &change.key,
-            value: change.value.as_deref(),
+            value: details.stored(change.value.as_ref()),
             previous: change.previous,
             at: change.at,
-            expires_at: *expires_at,
+            expires_at: details.expires_at,
+            encoded_by: details.encoded_by,
         })
     }
 }

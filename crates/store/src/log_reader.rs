@@ -11,7 +11,6 @@ use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use bytes::Bytes;
 use env::World;
 use futures_core::Stream;
 use parking_lot::Mutex;
@@ -49,14 +48,18 @@ impl LogReader {
         let mut replaced = HashSet::new();
         reader.scan(meta.oldest.saturating_add(1), |record| {
             replaced.extend(record.previous.map(|it| it.0));
-            true
+            Ok(true)
         })?;
         reader.replaced = replaced;
         Ok(reader)
     }
 
     /// Calls back with the records from a revision on, until it returns false. Returns the revision after the last.
-    fn scan(&self, from: u64, mut take: impl FnMut(&Record<'_>) -> bool) -> Result<u64, StoreError> {
+    fn scan(
+        &self,
+        from: u64,
+        mut take: impl FnMut(&Record<'_>) -> Result<bool, String>,
+    ) -> Result<u64, StoreError> {
         let corrupt = |what: String| StoreError::Corrupt { path: self.path.clone(), what };
         let unavailable =
             |error: redb::StorageError| StoreError::Unavailable(format!("{}: {error}", self.path.display()));
@@ -64,7 +67,7 @@ impl LogReader {
             let (revision, bytes) = entry.map_err(unavailable)?;
             let revision = revision.value();
             let record = Record::decode(Revision(revision), bytes.value()).map_err(corrupt)?;
-            if !take(&record) {
+            if !take(&record).map_err(corrupt)? {
                 return Ok(revision + 1);
             }
         }
@@ -81,13 +84,13 @@ impl LogReader {
                 page.push(SnapshotRecord {
                     revision: record.revision,
                     key: record.key.into(),
-                    value: Bytes::copy_from_slice(value),
+                    value: value.to_vec()?.into(),
                     at: record.at,
                     expires_at: record.expires_at,
                 });
             }
-            bytes += record.key.len() + record.value.map_or(0, <[u8]>::len);
-            bytes < PAGE_BYTES
+            bytes += record.size() as usize;
+            Ok(bytes < PAGE_BYTES)
         })?;
         Ok((!page.is_empty() || self.next <= self.newest).then_some(page))
     }

@@ -34,9 +34,17 @@ pub fn restore(
     let damaged = |why| StoreError::Unavailable(format!("the snapshot cannot be restored: {why}"));
     let mut recovery = Recovery::new(meta).map_err(damaged)?;
     let recovered = records.iter().map(|it| {
-        let record = recovery.take(&it.record()).map_err(damaged)?;
-        // not copied
-        Ok(RecoveredRecord { value: Some(it.value.clone()), ..record })
+        let record = RecoveredRecord {
+            revision: it.revision,
+            key: it.key.clone(),
+            value: Some(it.value.clone()),
+            previous: None,
+            at: it.at,
+            expires_at: it.expires_at,
+            encoded_by: None,
+            history: false,
+        };
+        recovery.take(record, it.record().size()).map_err(damaged)
     });
     let recovered = recovered.collect::<Result<Vec<_>, StoreError>>()?;
     let state = recovery.finish().map_err(damaged)?;

@@ -1,27 +1,44 @@
 //! The bytes of a log record and of the meta row.
 //!
 //! ```text
-//! record:  version 1 | flags 1 | at 8 | expires_at 8 | previous 8 | key length 2 | key | value | crc32 4
-//! meta:    version 1 | id 16 | oldest 8 | newest 8 | records 8 | digest 8 | crc32 4
+//! record:    version 1 | flags 1 | at 8 | expires_at 8 | previous 8 | key length 2 | key | value | crc32 4
+//! version 2: version 1 | flags 1 | at 8 | expires_at 8 | previous 8 | key length 2 | encoded_by 8 | key | value | crc32 4
+//! meta:      version 1 | id 16 | oldest 8 | newest 8 | records 8 | digest 8 | crc32 4
 //! ```
+//!
+//! A record has version 2 if its value is compressed (an LZ4 block after its length, 4 bytes) or names the build that
+//! encoded it; 0 is none. All others have version 1. The meta row says 2 once a version that may write such records has
+//! written to the store.
 //!
 //! Integers are little-endian. The checksum of a record also covers its revision, which is the table key and
 //! not in the bytes: a record that turns up under another revision does not verify. The digest of the meta
 //! row stands for the *set* of revisions in the log; since a revision is written only once, a log that
 //! verifies record by record and has the right digest is the log that was committed.
 
-use crate::{MAX_KEY_BYTES, Revision};
+use std::num::NonZeroU64;
 
-/// The layout described above.
-pub(crate) const FORMAT: u8 = 1;
+use bytes::Bytes;
+
+use crate::{BuildId, MAX_KEY_BYTES, MAX_VALUE_BYTES, RecoveredRecord, Revision};
+
+/// The newest format: that of the meta row, and of records with what format 1 has no place for.
+pub(crate) const FORMAT: u8 = 2;
+/// The oldest format that is read, and that of all other records.
+const PLAIN: u8 = 1;
 
 const HEADER: usize = 1 + 1 + 8 + 8 + 8 + 2;
+const BUILD: usize = 8;
+/// The length of a compressed value before its bytes.
+const LENGTH: usize = 4;
+/// Room in a value that was read, for readers that put its revision into it.
+const STAMP: usize = 20;
 const CRC: usize = 4;
 const META: usize = 1 + 16 + 8 * 4 + CRC;
 
 const DELETED: u8 = 1;
 const EXPIRES: u8 = 2;
 const REPLACES: u8 = 4;
+const COMPRESSED: u8 = 8;
 
 /// A record, borrowed from wherever its bytes are.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -29,18 +46,99 @@ pub(crate) struct Record<'a> {
     pub revision: Revision,
     pub key: &'a str,
     /// `None`: a deletion.
-    pub value: Option<&'a [u8]>,
+    pub value: Option<StoredValue<'a>>,
     pub previous: Option<Revision>,
     pub at: i64,
     pub expires_at: Option<i64>,
+    pub encoded_by: Option<BuildId>,
 }
 
-/// The size of a record with this key and value.
-pub(crate) fn record_len(key: &str, value: Option<&[u8]>) -> usize {
-    HEADER + key.len() + value.map_or(0, <[u8]>::len) + CRC
+/// The bytes of a value in a record.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum StoredValue<'a> {
+    Plain(&'a [u8]),
+    /// See [`compressed`].
+    Compressed(&'a [u8]),
+}
+
+impl<'a> StoredValue<'a> {
+    fn bytes(self) -> &'a [u8] {
+        match self {
+            Self::Plain(bytes) | Self::Compressed(bytes) => bytes,
+        }
+    }
+
+    /// The value as it was written, or why it is not one.
+    pub(crate) fn to_vec(self) -> Result<Vec<u8>, String> {
+        let packed = match self {
+            Self::Plain(bytes) => {
+                let mut value = Vec::with_capacity(bytes.len() + STAMP);
+                value.extend_from_slice(bytes);
+                return Ok(value);
+            }
+            Self::Compressed(packed) => packed,
+        };
+        let bad = || "a compressed value is not one".to_owned();
+        let (length, block) = packed.split_first_chunk::<LENGTH>().ok_or_else(bad)?;
+        let length = u32::from_le_bytes(*length) as usize;
+        if length > MAX_VALUE_BYTES {
+            return Err(bad());
+        }
+        let mut value = Vec::with_capacity(length + STAMP);
+        value.resize(length, 0);
+        let found = lz4_flex::block::decompress_into(block, &mut value).map_err(|_| bad())?;
+        if found == length { Ok(value) } else { Err(bad()) }
+    }
+}
+
+/// A value as it is stored if that saves at least an eighth of its bytes: its length and an LZ4 block.
+pub(crate) fn compressed(value: &[u8]) -> Option<Bytes> {
+    let mut packed = vec![0; LENGTH + lz4_flex::block::get_maximum_output_size(value.len())];
+    let (length, block) = packed.split_at_mut(LENGTH);
+    length.copy_from_slice(&u32::try_from(value.len()).ok()?.to_le_bytes());
+    let written = lz4_flex::block::compress_into(value, block).ok()?;
+    packed.truncate(LENGTH + written);
+    (packed.len() <= value.len() / 8 * 7).then(|| packed.into())
+}
+
+/// The size of a record.
+pub(crate) fn record_len(key: &str, value: Option<StoredValue<'_>>, encoded_by: Option<BuildId>) -> usize {
+    HEADER
+        + build_len(format_of(value, encoded_by))
+        + key.len()
+        + value.map_or(0, |value| value.bytes().len())
+        + CRC
+}
+
+fn format_of(value: Option<StoredValue<'_>>, encoded_by: Option<BuildId>) -> u8 {
+    match (value, encoded_by) {
+        (Some(StoredValue::Compressed(_)), _) | (_, Some(_)) => FORMAT,
+        (Some(StoredValue::Plain(_)) | None, None) => PLAIN,
+    }
 }
 
 impl<'a> Record<'a> {
+    /// Its size in the log.
+    pub(crate) fn size(&self) -> u32 {
+        record_len(self.key, self.value, self.encoded_by) as u32
+    }
+
+    /// A copy whose value is as it was written. Whether it is history, the record does not tell.
+    pub(crate) fn recovered(&self) -> Result<RecoveredRecord, String> {
+        let value = self.value.map(StoredValue::to_vec).transpose();
+        let value = value.map_err(|what| format!("the record of revision {}: {what}", self.revision))?;
+        Ok(RecoveredRecord {
+            revision: self.revision,
+            key: self.key.into(),
+            value: value.map(Bytes::from),
+            previous: self.previous,
+            at: self.at,
+            expires_at: self.expires_at,
+            encoded_by: self.encoded_by,
+            history: false,
+        })
+    }
+
     /// Writes the record over whatever `out` held.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         debug_assert!(self.key.len() <= MAX_KEY_BYTES);
@@ -54,15 +152,22 @@ impl<'a> Record<'a> {
         if self.previous.is_some() {
             flags |= REPLACES;
         }
+        if matches!(self.value, Some(StoredValue::Compressed(_))) {
+            flags |= COMPRESSED;
+        }
+        let format = format_of(self.value, self.encoded_by);
         out.clear();
-        out.reserve(record_len(self.key, self.value));
-        out.extend_from_slice(&[FORMAT, flags]);
+        out.reserve(record_len(self.key, self.value, self.encoded_by));
+        out.extend_from_slice(&[format, flags]);
         out.extend_from_slice(&self.at.to_le_bytes());
         out.extend_from_slice(&self.expires_at.unwrap_or(0).to_le_bytes());
         out.extend_from_slice(&self.previous.map_or(0, |p| p.0).to_le_bytes());
         out.extend_from_slice(&(self.key.len() as u16).to_le_bytes());
+        if format != PLAIN {
+            out.extend_from_slice(&self.encoded_by.map_or(0, |build| build.0.get()).to_le_bytes());
+        }
         out.extend_from_slice(self.key.as_bytes());
-        out.extend_from_slice(self.value.unwrap_or_default());
+        out.extend_from_slice(self.value.map(StoredValue::bytes).unwrap_or_default());
         let crc = checksum(self.revision, out);
         out.extend_from_slice(&crc.to_le_bytes());
     }
@@ -78,25 +183,34 @@ impl<'a> Record<'a> {
         }
         let mut fields = Fields(body);
         let [version, flags] = fields.take::<2>();
-        if version != FORMAT {
+        if !(PLAIN..=FORMAT).contains(&version) || body.len() < HEADER + build_len(version) {
             return Err(bad("has an unknown layout"));
         }
         let at = i64::from_le_bytes(fields.take());
         let expires_at = i64::from_le_bytes(fields.take());
         let previous = u64::from_le_bytes(fields.take());
         let key_len = usize::from(u16::from_le_bytes(fields.take()));
+        let build = if version == PLAIN { 0 } else { u64::from_le_bytes(fields.take()) };
         let (key, value) =
             fields.0.split_at_checked(key_len).ok_or_else(|| bad("has a key beyond its end"))?;
         let key = std::str::from_utf8(key).map_err(|_| bad("has a key that is not text"))?;
         Ok(Self {
             revision,
             key,
-            value: (flags & DELETED == 0).then_some(value),
+            value: (flags & DELETED == 0).then_some(match flags & COMPRESSED {
+                0 => StoredValue::Plain(value),
+                _ => StoredValue::Compressed(value),
+            }),
             previous: (flags & REPLACES != 0).then_some(Revision(previous)),
             at,
             expires_at: (flags & EXPIRES != 0).then_some(expires_at),
+            encoded_by: NonZeroU64::new(build).map(BuildId),
         })
     }
+}
+
+fn build_len(version: u8) -> usize {
+    if version == PLAIN { 0 } else { BUILD }
 }
 
 fn checksum(revision: Revision, body: &[u8]) -> u32 {
@@ -169,7 +283,7 @@ impl Meta {
         if crc32fast::hash(body).to_le_bytes() != crc {
             return Err(MetaError::Damaged);
         }
-        if body[0] != FORMAT {
+        if !(PLAIN..=FORMAT).contains(&body[0]) {
             return Err(MetaError::Format(body[0]));
         }
         if bytes.len() != META {
@@ -201,18 +315,25 @@ fn spread(revision: u64) -> u64 {
 mod tests {
     use super::*;
 
-    fn samples() -> [Record<'static>; 3] {
+    fn samples() -> [Record<'static>; 5] {
         let put = Record {
             revision: Revision(7),
             key: "/registry/pods/default/a",
-            value: Some(b"{}"),
+            value: Some(StoredValue::Plain(b"{}")),
             previous: Some(Revision(3)),
             at: 1_700_000_000,
             expires_at: Some(-5),
+            encoded_by: None,
         };
         let gone = Record { value: None, expires_at: None, ..put };
-        let first = Record { previous: None, key: "", value: Some(b""), expires_at: None, ..put };
-        [put, gone, first]
+        let first =
+            Record { previous: None, key: "", value: Some(StoredValue::Plain(b"")), expires_at: None, ..put };
+        let packed = Record {
+            value: Some(StoredValue::Compressed(b"\x02\0\0\0\x20{}")),
+            encoded_by: NonZeroU64::new(77).map(BuildId),
+            ..put
+        };
+        [put, gone, first, packed, Record { encoded_by: None, ..packed }]
     }
 
     #[test]
@@ -220,9 +341,35 @@ mod tests {
         for record in samples() {
             let mut bytes = vec![1, 2, 3];
             record.encode(&mut bytes);
-            assert_eq!(bytes.len(), record_len(record.key, record.value));
+            assert_eq!(bytes.len(), record_len(record.key, record.value, record.encoded_by));
             assert_eq!(Record::decode(record.revision, &bytes), Ok(record));
         }
+    }
+
+    #[test]
+    fn a_value_is_compressed_where_that_is_worth_it() {
+        let text = br#"{"name":"a","value":"b"}"#.repeat(100);
+        let packed = compressed(&text).unwrap();
+        assert!(packed.len() < text.len() / 10, "{}", packed.len());
+        assert_eq!(StoredValue::Compressed(&packed).to_vec().unwrap(), text);
+        let noise: Vec<u8> = (0..1000_u64).map(|n| spread(n) as u8).collect();
+        assert_eq!(compressed(&noise), None);
+        assert_eq!(compressed(b""), None);
+        assert_eq!(compressed(b"{}"), None);
+    }
+
+    #[test]
+    fn a_damaged_compressed_value_is_refused() {
+        let text = br#"{"name":"a","value":"b"}"#.repeat(10);
+        let packed = compressed(&text).unwrap();
+        for end in 0..packed.len() {
+            assert!(StoredValue::Compressed(&packed[..end]).to_vec().is_err(), "cut at {end}");
+        }
+        let mut longer = packed.to_vec();
+        longer[0] += 1;
+        assert!(StoredValue::Compressed(&longer).to_vec().is_err());
+        longer[..4].copy_from_slice(&u32::MAX.to_le_bytes());
+        assert!(StoredValue::Compressed(&longer).to_vec().is_err());
     }
 
     #[test]

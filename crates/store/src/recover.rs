@@ -4,10 +4,8 @@
 //! record verifies, every change after `oldest` is there, each follows the write it says it follows, and the
 //! records together are the set that the meta row describes.
 
-use bytes::Bytes;
-
 use crate::RecoveredRecord;
-use crate::record::{Meta, Record};
+use crate::record::Meta;
 use crate::state::State;
 
 pub(crate) struct Recovery {
@@ -25,8 +23,8 @@ impl Recovery {
         Ok(Self { state: State::new(meta), seen: Meta::new(meta.id), last: 0 })
     }
 
-    /// Takes the next record, or describes its corruption.
-    pub(crate) fn take(&mut self, record: &Record<'_>) -> Result<RecoveredRecord, String> {
+    /// Takes the next record, of this size in the log, or describes its corruption.
+    pub(crate) fn take(&mut self, record: RecoveredRecord, bytes: u32) -> Result<RecoveredRecord, String> {
         let Meta { oldest, newest, .. } = self.state.meta;
         let revision = record.revision.0;
         if revision > newest || revision <= self.last {
@@ -38,16 +36,8 @@ impl Recovery {
         }
         self.last = revision;
         self.seen.add(revision);
-        let key = self.state.replay(record)?;
-        Ok(RecoveredRecord {
-            revision: record.revision,
-            key,
-            value: record.value.map(Bytes::copy_from_slice),
-            previous: record.previous,
-            at: record.at,
-            expires_at: record.expires_at,
-            history: revision > oldest,
-        })
+        let key = self.state.replay(&record, bytes)?;
+        Ok(RecoveredRecord { key, history: revision > oldest, ..record })
     }
 
     /// The state, if nothing is missing.
@@ -71,15 +61,17 @@ impl Recovery {
 mod tests {
     use super::*;
     use crate::Revision;
+    use crate::record::{Record, StoredValue};
 
     fn record(revision: u64, key: &'static str, previous: u64, deleted: bool) -> Record<'static> {
         Record {
             revision: Revision(revision),
             key,
-            value: (!deleted).then_some(b"v".as_slice()),
+            value: (!deleted).then_some(StoredValue::Plain(b"v")),
             previous: Some(Revision(previous)).filter(|p| p.0 != 0),
             at: 0,
             expires_at: None,
+            encoded_by: None,
         }
     }
 
@@ -99,7 +91,8 @@ mod tests {
 
     fn recover(meta: Meta, records: &[Record<'_>]) -> Result<(State, Vec<RecoveredRecord>), String> {
         let mut recovery = Recovery::new(meta)?;
-        let recovered = records.iter().map(|record| recovery.take(record)).collect::<Result<_, _>>()?;
+        let recovered = records.iter().map(|it| recovery.take(it.recovered()?, it.size()));
+        let recovered = recovered.collect::<Result<_, _>>()?;
         Ok((recovery.finish()?, recovered))
     }
 

@@ -16,7 +16,7 @@ use bytes::{Bytes, BytesMut};
 use futures_core::Stream;
 use sha2::{Digest, Sha256};
 
-use crate::record::{Record, record_len};
+use crate::record::{Record, StoredValue, record_len};
 use crate::{MAX_KEY_BYTES, MAX_VALUE_BYTES, Revision, StoreError};
 
 const MAGIC: &[u8; 8] = b"pintle\x00\xf5";
@@ -51,16 +51,17 @@ impl SnapshotRecord {
         Record {
             revision: self.revision,
             key: &self.key,
-            value: Some(&self.value),
+            value: Some(StoredValue::Plain(&self.value)),
             previous: None,
             at: self.at,
             expires_at: self.expires_at,
+            encoded_by: None,
         }
     }
 
     /// The bytes that it takes in a file.
     pub fn size(&self) -> usize {
-        4 + 8 + record_len(&self.key, Some(&self.value))
+        4 + 8 + record_len(&self.key, Some(StoredValue::Plain(&self.value)), None)
     }
 }
 
@@ -190,11 +191,12 @@ impl<R: Read> Reader<R> {
                 self.summary.revision
             )));
         }
+        let value = value.to_vec().map_err(SnapshotError::Damaged)?;
         self.summary.records += 1;
         Ok(Some(SnapshotRecord {
             revision,
             key: record.key.into(),
-            value: Bytes::copy_from_slice(value),
+            value: value.into(),
             at: record.at,
             expires_at: record.expires_at,
         }))

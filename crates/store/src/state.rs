@@ -11,8 +11,9 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::sync::Arc;
 
-use crate::record::{Meta, Record, record_len};
-use crate::{Change, Expect, Op, Options, Revision, StoreError, Write};
+use crate::log::ChangeDetails;
+use crate::record::{Meta, compressed, record_len};
+use crate::{Change, Expect, Op, Options, RecoveredRecord, Revision, StoreError, Write};
 
 /// Expired keys that one batch deletes at most.
 const EXPIRIES_PER_BATCH: usize = 512;
@@ -27,6 +28,8 @@ pub(crate) struct State {
     expiries: BinaryHeap<Reverse<Expiry>>,
     /// How many expiries there were after the last clearing.
     expiries_kept: usize,
+    /// Values from this size on are compressed.
+    pub compress_from: usize,
 }
 
 /// A key that exists.
@@ -71,7 +74,7 @@ impl Limits {
 pub(crate) struct Plan {
     pub changes: Vec<Change>,
     /// Side by side with `changes`.
-    pub expires_at: Vec<Option<i64>>,
+    pub details: Vec<ChangeDetails>,
     pub trims: Vec<u64>,
     /// The metadata of the log once this batch is durable.
     pub meta: Meta,
@@ -108,6 +111,7 @@ impl State {
             history_bytes: 0,
             expiries: BinaryHeap::new(),
             expiries_kept: 0,
+            compress_from: usize::MAX,
         }
     }
 
@@ -139,7 +143,7 @@ impl State {
     pub(crate) fn plan(&self) -> Plan {
         Plan {
             changes: Vec::new(),
-            expires_at: Vec::new(),
+            details: Vec::new(),
             trims: Vec::new(),
             meta: self.meta,
             growth: None,
@@ -175,7 +179,14 @@ impl State {
             Op::Put { value, expires_at } => (Some(value), expires_at),
             Op::Delete => (None, None),
         };
-        let bytes = record_len(&key, value.as_deref()) as u32;
+        let worth_it = value.as_ref().filter(|value| value.len() >= self.compress_from);
+        let encoded_by = write.encoded_by.filter(|_| value.is_some());
+        let details = ChangeDetails {
+            expires_at,
+            encoded_by,
+            compressed: worth_it.and_then(|value| compressed(value)),
+        };
+        let bytes = record_len(&key, details.stored(value.as_ref()), encoded_by) as u32;
         if let (Some(growth), Some(_)) = (&plan.growth, &value)
             && current.is_none_or(|live| bytes > live.bytes.saturating_add(growth.bytes))
         {
@@ -187,7 +198,7 @@ impl State {
         let previous = current.map(|live| Revision(live.revision));
         plan.past.push(PastChange::new(now, current, value.is_none().then_some(bytes)));
         plan.touched.insert(key.clone(), value.is_some().then_some(LiveKey { revision, bytes }));
-        plan.expires_at.push(expires_at);
+        plan.details.push(details);
         let note = write.note;
         plan.changes.push(Change { revision: Revision(revision), key, value, previous, note, at: now });
         Ok(Revision(revision))
@@ -244,9 +255,9 @@ impl State {
                 None => self.index.remove(&key),
             };
         }
-        for (change, expires_at) in plan.changes.iter().zip(&plan.expires_at) {
-            if let Some(at) = expires_at {
-                self.expiries.push(Reverse((*at, change.revision.0, change.key.clone())));
+        for (change, details) in plan.changes.iter().zip(&plan.details) {
+            if let Some(at) = details.expires_at {
+                self.expiries.push(Reverse((at, change.revision.0, change.key.clone())));
             }
         }
         self.meta = plan.meta;
@@ -262,12 +273,11 @@ impl State {
         self.expiries.extend(plan.expired.into_iter().map(Reverse));
     }
 
-    /// Takes one record of the log, in revision order; the error says why it cannot be the next. Returns the
-    /// index's copy of its key.
-    pub(crate) fn replay(&mut self, record: &Record<'_>) -> Result<Arc<str>, String> {
-        let Record { revision: Revision(revision), key, .. } = *record;
+    /// Takes one record of the log, of this size, in revision order; the error says why it cannot be the next. Returns
+    /// the index's copy of its key.
+    pub(crate) fn replay(&mut self, record: &RecoveredRecord, bytes: u32) -> Result<Arc<str>, String> {
+        let RecoveredRecord { revision: Revision(revision), ref key, .. } = *record;
         let current = self.index.get_key_value(key).map(|(key, live)| (key.clone(), *live));
-        let bytes = record_len(key, record.value) as u32;
         if revision <= self.meta.oldest {
             if record.value.is_none() {
                 return Err(format!("revision {revision} is a deletion of {key} that should be gone"));
@@ -291,7 +301,7 @@ impl State {
             self.history_bytes += u64::from(past.frees);
             self.history.push_back(past);
         }
-        let key = current.map_or_else(|| Arc::from(key), |(key, _)| key);
+        let key = current.map_or_else(|| key.clone(), |(key, _)| key);
         if record.value.is_some() {
             self.index.insert(key.clone(), LiveKey { revision, bytes });
             if let Some(at) = record.expires_at {
@@ -332,6 +342,7 @@ fn show(revision: Option<Revision>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::record::StoredValue;
     use std::time::Duration;
 
     fn limits(retention_secs: u64, max_history_bytes: u64) -> Limits {
@@ -385,7 +396,7 @@ mod tests {
         state.trim(&mut plan, 1000, 5, limits(10, u64::MAX));
         assert_eq!((plan.meta.oldest, plan.trims.len()), (5, 4), "the first write replaced nothing");
 
-        let one = record_len("/a", Some(b"v")) as u64;
+        let one = record_len("/a", Some(StoredValue::Plain(b"v")), None) as u64;
         let mut plan = state.plan();
         state.trim(&mut plan, 19, 100, limits(1000, 3 * one));
         state.apply(plan);

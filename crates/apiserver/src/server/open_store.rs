@@ -83,6 +83,7 @@ mod tests {
             previous: None,
             at: 0,
             expires_at: None,
+            encoded_by: None,
             history: false,
         };
         let store = Arc::new(store::memory::open(&store::Options::default(), world.clone()));

@@ -340,7 +340,16 @@ async fn writes_of_other_servers_are_decrypted() {
 /// A recovered record.
 fn record(revision: u64, key: &str, value: Option<Bytes>, history: bool) -> RecoveredRecord {
     let revision = Revision(revision);
-    RecoveredRecord { revision, key: key.into(), value, previous: None, at: 0, expires_at: None, history }
+    RecoveredRecord {
+        revision,
+        key: key.into(),
+        value,
+        previous: None,
+        at: 0,
+        expires_at: None,
+        encoded_by: None,
+        history,
+    }
 }
 
 #[tokio::test]

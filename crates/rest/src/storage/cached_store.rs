@@ -292,6 +292,7 @@ impl Target {
                     previous: None,
                     at: change.at,
                     expires_at: None,
+                    encoded_by: None,
                     history: false,
                 };
                 unclaimed.insert(change.key.clone(), vec![record]);

@@ -8,7 +8,8 @@ use super::{Rng, Running, Seed, world};
 use crate::{Expect, Options, RecoveredRecord, Store, StoreError, Write, embedded};
 
 fn options() -> Options {
-    Options { retention: Duration::from_secs(60), ..Options::default() }
+    // of the sample's values one in four is compressed
+    Options { retention: Duration::from_secs(60), compress_from: 9000, ..Options::default() }
 }
 
 fn open(disk: &Disk) -> Result<Running, StoreError> {

@@ -1,18 +1,23 @@
-//! The format of the file: format 1 stays as it is, a newer one is refused with a sentence and left unchanged.
+//! The format of the file: formats 1 and 2 stay as they are, a newer one is refused with a sentence and left unchanged.
 
 use super::{Running, world};
-use crate::record::{FORMAT, Meta, Record};
-use crate::{Expect, Options, Revision, StoreError, Write, embedded};
+use crate::record::{FORMAT, Meta, Record, StoredValue};
+use crate::{BuildId, Expect, Options, Revision, StoreError, Write, embedded};
 use redb::{Database, ReadableDatabase, TableDefinition};
+use std::num::NonZeroU64;
 use std::path::Path;
 use std::sync::Arc;
 
 const META: TableDefinition<'static, &str, &[u8]> = TableDefinition::new("meta");
 
 fn open(directory: &Path) -> Result<Running, StoreError> {
+    open_with(directory, &Options::default())
+}
+
+fn open_with(directory: &Path, options: &Options) -> Result<Running, StoreError> {
     let (simulated, world) = world();
     let mut recovered = Vec::new();
-    let store = embedded::open(directory, &Options::default(), world, &mut |record| recovered.push(record))?;
+    let store = embedded::open(directory, options, world, &mut |record| recovered.push(record))?;
     Ok(Running::new(simulated, Arc::new(store), recovered))
 }
 
@@ -51,38 +56,99 @@ async fn a_newer_format_is_refused_and_left_as_it_is() {
     assert_eq!(run.recovered.len(), 1);
 }
 
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+fn bytes(hex: &str) -> Vec<u8> {
+    (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap()).collect()
 }
 
-/// Every earlier commit has written this format: a change of these bytes needs another number, and a reader of this one.
-#[test]
-fn format_1_is_these_bytes() {
-    assert_eq!(FORMAT, 1);
-    let record = Record {
+fn record<'a>(value: StoredValue<'a>, encoded_by: Option<BuildId>) -> Record<'a> {
+    Record {
         revision: Revision(7),
         key: "/registry/a",
-        value: Some(b"{}"),
+        value: Some(value),
         previous: Some(Revision(3)),
         at: 1_700_000_000,
         expires_at: Some(1_700_000_060),
-    };
-    let mut bytes = Vec::new();
-    record.encode(&mut bytes);
-    assert_eq!(
-        hex(&bytes),
-        concat!(
-            "010600f15365000000003cf153650000000003000000000000000b002f72656769737472792f617b",
-            "7d5542a462"
-        )
-    );
+        encoded_by,
+    }
+}
+
+fn meta() -> Meta {
     let mut meta = Meta { oldest: 3, newest: 9, ..Meta::new([7; 16]) };
     meta.add(9);
-    assert_eq!(
-        hex(&meta.encode()),
-        concat!(
-            "01070707070707070707070707070707070300000000000000090000000000000001000000000000",
-            "00646070befe52afae63fe7db8"
-        )
-    );
+    meta
+}
+
+/// Every commit before format 2 has written this format: it is read for ever.
+#[test]
+fn format_1_is_these_bytes() {
+    let plain = record(StoredValue::Plain(b"{}"), None);
+    let pinned = bytes(concat!(
+        "010600f15365000000003cf153650000000003000000000000000b002f72656769737472792f617b",
+        "7d5542a462"
+    ));
+    assert_eq!(Record::decode(Revision(7), &pinned), Ok(plain));
+    let mut encoded = Vec::new();
+    plain.encode(&mut encoded);
+    assert_eq!(encoded, pinned, "records that need no more are still written so");
+    let pinned = bytes(concat!(
+        "01070707070707070707070707070707070300000000000000090000000000000001000000000000",
+        "00646070befe52afae63fe7db8"
+    ));
+    assert_eq!(Meta::decode(&pinned), Ok(meta()));
+}
+
+/// A change of these bytes needs another number, and a reader of this one.
+#[test]
+fn format_2_is_these_bytes() {
+    assert_eq!(FORMAT, 2);
+    let build = NonZeroU64::new(0x0102_0304_0506_0708).map(BuildId);
+    for (value, encoded_by, pinned) in [
+        (
+            StoredValue::Plain(b"{}"),
+            build,
+            "020600f15365000000003cf153650000000003000000000000000b0008070605040302012f72656769737472792f617b7d35439610",
+        ),
+        (
+            StoredValue::Compressed(b"\x02\0\0\0\x20{}"),
+            None,
+            "020e00f15365000000003cf153650000000003000000000000000b0000000000000000002f72656769737472792f6102000000207b7d2e20bf4b",
+        ),
+    ] {
+        let record = record(value, encoded_by);
+        assert_eq!(Record::decode(Revision(7), &bytes(pinned)), Ok(record));
+        let mut encoded = Vec::new();
+        record.encode(&mut encoded);
+        assert_eq!(encoded, bytes(pinned));
+        assert_eq!(record.recovered().unwrap().value.unwrap(), "{}");
+    }
+    let pinned = "0207070707070707070707070707070707030000000000000009000000000000000100000000000000646070befe52afae1789e4f2";
+    assert_eq!(meta().encode(), bytes(pinned));
+}
+
+#[tokio::test]
+async fn a_store_of_format_1_is_opened_and_goes_on_in_format_2() {
+    let directory = tempfile::tempdir().unwrap();
+    let value = |n: u8| format!("{{\"n\":{n}{}}}", " ".repeat(3000)).into_bytes();
+    let run = open(directory.path()).unwrap();
+    for n in 0..4 {
+        run.store.write(Write::put(format!("/registry/{n}"), Expect::Any, value(n))).await.unwrap();
+    }
+    run.store.close().await;
+    drop(run);
+    // without compression and builds, only the number in the meta row differs from what earlier versions wrote
+    set_format(directory.path(), 1);
+    let options = Options { compress_from: 1024, ..Options::default() };
+    let run = open_with(directory.path(), &options).unwrap();
+    assert_eq!(run.recovered.len(), 4);
+    let mut write = Write::put("/registry/4".to_owned(), Expect::Any, value(4));
+    write.encoded_by = NonZeroU64::new(5).map(BuildId);
+    run.store.write(write).await.unwrap();
+    run.store.close().await;
+    drop(run);
+    let run = open(directory.path()).unwrap();
+    for (n, record) in (0..).zip(&run.recovered) {
+        assert_eq!(record.value.as_deref(), Some(&*value(n)));
+        assert_eq!(record.encoded_by.is_some(), n == 4);
+    }
+    assert_eq!(run.recovered.len(), 5);
 }

@@ -98,7 +98,7 @@ fn write_until_killed(dir: &Path) {
         let number = u64::from_le_bytes(record.value.unwrap()[..8].try_into().unwrap());
         numbers.insert(record.key.to_string(), number);
     };
-    let options = Options { cache_bytes: 1 << 20, ..forgetful() };
+    let options = Options { cache_bytes: 1 << 20, compress_from: 2000, ..forgetful() };
     let store = Arc::new(embedded::open(dir, &options, world().1, &mut visit).unwrap());
     store.start(Box::new(|_| ())).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();

@@ -91,6 +91,7 @@ impl Model {
             previous: *previous,
             at: *at,
             expires_at: None,
+            encoded_by: None,
             history: index as u64 + 1 > oldest,
         };
         self.changes.iter().enumerate().filter(kept).map(recovered).collect()
@@ -171,7 +172,7 @@ async fn compare(seed: u64, steps: usize, durable: bool, open: Open<'_>) {
 }
 
 fn options() -> Options {
-    Options { retention: Duration::from_secs(RETENTION as u64), ..Options::default() }
+    Options { retention: Duration::from_secs(RETENTION as u64), compress_from: 64, ..Options::default() }
 }
 
 #[tokio::test]

@@ -68,6 +68,7 @@ async fn a_snapshot_is_the_state_of_its_revision() {
         let mut rng = Rng(seed);
         let dir = tempfile::tempdir().unwrap();
         let options = if rng.chance(50) { forgetful() } else { Options::default() };
+        let options = Options { compress_from: [usize::MAX, 64][rng.below(2)], ..options };
         let run = open(dir.path(), &options);
         let mut model = Contents::new();
         for _ in 0..4 {
