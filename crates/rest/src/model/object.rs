@@ -2,7 +2,8 @@
 
 use crate::model::reserve::Reservation;
 use arc_swap::ArcSwapOption;
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
+use schema::decode::FieldTree;
 use schema::encode::EmptyLists;
 use schema::table::Kind;
 use schema::{Value, encode};
@@ -112,7 +113,41 @@ impl Draft {
     }
 }
 
+impl Index<'_> {
+    /// The fields that facts are made of.
+    pub(crate) fn facts(&self) -> FieldTree {
+        let selectable = self.kind.selectable.iter().flat_map(|one| one.path.split('|'));
+        FieldTree::of(selectable.chain(["metadata.labels"]))
+    }
+}
+
 impl Object {
+    /// An object from a value of the store that has the form in which this program would write it, with a gap for the
+    /// revision at `stamp_at`. `facts` are the [fields of the facts](Index::facts).
+    pub(crate) fn in_own_form(
+        (namespace, name): (&str, &str),
+        value: Bytes,
+        stamp_at: usize,
+        revision: u64,
+        index: Index<'_>,
+        facts: &FieldTree,
+    ) -> Result<Arc<Object>, String> {
+        let parts = schema::decode::canonical_parts(&value, &index.kind.root, facts);
+        let facts = Arc::new(Facts::of(&parts.map_err(|why| why.to_string())?, index, 0));
+        let json = match value.try_into_mut() {
+            Ok(own) => stamp_in_place(own, stamp_at, revision),
+            Err(shared) => stamp(&shared, stamp_at, 0, revision),
+        };
+        let (namespace, name, forms) = (namespace.into(), name.into(), OnceLock::new());
+        Ok(Arc::new(Object { namespace, name, revision, json, stamp_at, facts, forms }))
+    }
+
+    /// Whether everything about another object is the same.
+    pub(crate) fn is_same(&self, other: &Object) -> bool {
+        let parts = |it: &Object| (it.namespace.clone(), it.name.clone(), it.revision, it.stamp_at);
+        parts(self) == parts(other) && self.json == other.json && self.facts == other.facts
+    }
+
     /// An object that is never stored; it has no revision.
     pub(crate) fn unstored(value: &Value, index: Index<'_>) -> Arc<Object> {
         Draft::encoded(value, index, EmptyLists::Kept, 0).commit(0)
@@ -222,9 +257,19 @@ fn stamp(json: &[u8], at: usize, old: usize, revision: u64) -> Bytes {
     out.into()
 }
 
+/// The same for a gap, where the bytes are.
+fn stamp_in_place(mut json: BytesMut, at: usize, revision: u64) -> Bytes {
+    let (end, mut text) = (json.len(), Vec::with_capacity(20));
+    encode::integer(revision as i64, &mut text);
+    json.resize(end + text.len(), 0);
+    json.copy_within(at..end, at + text.len());
+    json[at..at + text.len()].copy_from_slice(&text);
+    json.freeze()
+}
+
 /// The parts of an object that are read without decoding it: selectable fields, then keys and values of labels. One
 /// text in two pieces of memory, shared by all revisions with the same facts.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 struct Facts {
     text: Box<str>,
     /// Where each part ends.
@@ -299,5 +344,10 @@ mod tests {
         assert_eq!(&stamp(br#"{"rv":""}"#, 7, 0, 12)[..], br#"{"rv":"12"}"#);
         assert_eq!(&stamp(br#"{"rv":"12"}"#, 7, 2, 3456)[..], br#"{"rv":"3456"}"#);
         assert_eq!((digits(0), digits(9), digits(10)), (1, 1, 2));
+        for room in [0, 1, 2, 20] {
+            let mut gap = BytesMut::with_capacity(9 + room);
+            gap.extend_from_slice(br#"{"rv":""}"#);
+            assert_eq!(&stamp_in_place(gap, 7, 123)[..], br#"{"rv":"123"}"#);
+        }
     }
 }

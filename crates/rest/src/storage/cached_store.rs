@@ -7,15 +7,16 @@ use crate::model::reserve::{Reservation, Reserve};
 use crate::storage::collection::Collection;
 use crate::storage::recovered::{UnreadableObject, fill, read};
 use crate::storage::stored_version::ValueReader;
+use crate::storage::unclaimed::UnclaimedRecords;
 use arc_swap::ArcSwap;
 use cache::{Cache, Change, PublishedRevision};
 use metrics::Registry;
 use parking_lot::Mutex;
 use schema::table::{Kind, Ref};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::{Arc, OnceLock, Weak};
 use store::{
-    ClaimKeys, Expect, Priority, RecoveredRecord, Revision, SnapshotRecord, Store, StoreError, Write,
+    BuildId, ClaimKeys, Expect, Priority, RecoveredRecord, Revision, SnapshotRecord, Store, StoreError, Write,
 };
 
 /// The store with its caches.
@@ -23,17 +24,15 @@ pub struct Storage {
     pub store: Arc<dyn Store>,
     pub published: Arc<PublishedRevision>,
     collections: Arc<Collections>,
-    unclaimed: Arc<UnclaimedRecords>,
+    unclaimed: Arc<Mutex<UnclaimedRecords>>,
+    /// This program, which marks the values that it writes.
+    build: Option<BuildId>,
     options: cache::Options,
     world: env::World,
     measured: OnceLock<Arc<Families>>,
 }
 
 type Collections = ArcSwap<HashMap<String, Arc<Collection>>>;
-
-/// Records of resources that are not registered yet, in revision order per key. Locked while a collection is made, so
-/// that changes from other processes are neither lost nor applied twice.
-type UnclaimedRecords = Mutex<BTreeMap<Arc<str>, Vec<RecoveredRecord>>>;
 
 impl Storage {
     /// Takes an opened store and its recovered records.
@@ -44,11 +43,9 @@ impl Storage {
         world: env::World,
     ) -> Result<Self, StoreError> {
         let published = Arc::new(PublishedRevision::new(store.revision().0));
-        let mut unclaimed: BTreeMap<Arc<str>, Vec<RecoveredRecord>> = BTreeMap::new();
-        for record in recovered {
-            unclaimed.entry(record.key.clone()).or_default().push(record);
-        }
-        let (collections, unclaimed) = (Arc::new(Collections::default()), Arc::new(Mutex::new(unclaimed)));
+        // locked while a collection is made, so that changes from other processes are neither lost nor applied twice
+        let unclaimed = Arc::new(Mutex::new(UnclaimedRecords::new(recovered)));
+        let collections = Arc::new(Collections::default());
         let target = Target {
             store: Arc::downgrade(&store),
             collections: collections.clone(),
@@ -57,7 +54,14 @@ impl Storage {
         };
         store.start(Box::new(move |changes| target.publish(changes)))?;
         let measured = OnceLock::new();
-        Ok(Storage { store, published, collections, unclaimed, options, world, measured })
+        Ok(Storage { store, published, collections, unclaimed, build: None, options, world, measured })
+    }
+
+    /// Marks the values that are written from now on as those of a program, and takes recovered values with this mark
+    /// without checking their form.
+    #[must_use]
+    pub fn of_build(self, build: Option<BuildId>) -> Self {
+        Storage { build, ..self }
     }
 
     /// Enables metrics for collections that are made from now on.
@@ -89,19 +93,13 @@ impl Storage {
             metrics: CollectionMetrics::of(self.measured.get().cloned()),
             reserve: Mutex::new(None),
         });
-        let mut records = Vec::new();
-        let from: Arc<str> = prefix.as_str().into();
-        let mine = unclaimed.range(from..).take_while(|(key, _)| key.starts_with(&prefix));
-        let keys: Vec<_> = mine.map(|(key, _)| key.clone()).collect();
-        for key in keys {
-            records.extend(unclaimed.remove(&key).unwrap_or_default());
-        }
+        let records = unclaimed.take(&prefix);
         let oldest = match self.is_shared() {
             false => self.store.oldest().0,
             // of the writes of others only the newest state was kept, so there are no earlier events
             true => records.iter().map(|record| record.revision.0).fold(self.published.get(), u64::max),
         };
-        fill(&collection, records, oldest)?;
+        fill(&collection, records, oldest, self.build)?;
         let mut next = HashMap::clone(&self.collections.load());
         next.insert(prefix, collection.clone());
         self.collections.store(Arc::new(next));
@@ -128,6 +126,7 @@ impl Storage {
         let key = collection.key(&draft.namespace, &draft.name);
         let draft = Arc::new(draft);
         let mut write = Write::put(key, expect, draft.bytes()).with_note(draft.clone());
+        write.encoded_by = self.build;
         write.claim_keys = draft.reservation.as_ref().and_then(|it| claim_keys(collection, it));
         if let Some(at) = expires_at {
             write = write.expiring(at);
@@ -180,10 +179,8 @@ impl Storage {
 
     /// The rest of each key with a prefix, of keys that belong to no resource, in order.
     pub fn beside(&self, prefix: &str) -> Vec<String> {
-        let unclaimed = self.unclaimed.lock();
-        let found =
-            unclaimed.range(Arc::<str>::from(prefix)..).map_while(|(key, _)| key.strip_prefix(prefix));
-        found.map(str::to_owned).collect()
+        let keys = self.unclaimed.lock().keys(prefix);
+        keys.iter().filter_map(|key| key.strip_prefix(prefix)).map(str::to_owned).collect()
     }
 
     /// The values of all keys at the published revision, from the caches: for a store that keeps none. The caches do not
@@ -194,10 +191,10 @@ impl Storage {
     ) -> Result<(Revision, Vec<SnapshotRecord>), StoreError> {
         let at = env::unix_seconds(&self.world);
         // no collection is made meanwhile
-        let unclaimed = self.unclaimed.lock();
+        let mut unclaimed = self.unclaimed.lock();
         let revision = self.published.get();
         let mut records = Vec::new();
-        for record in unclaimed.values().filter_map(|it| it.last()).filter(|it| it.revision.0 <= revision) {
+        for record in unclaimed.newest().filter(|it| it.revision.0 <= revision) {
             let Some(value) = record.value.clone() else { continue };
             let RecoveredRecord { revision, ref key, at, expires_at, .. } = *record;
             records.push(SnapshotRecord { revision, key: key.clone(), value, at, expires_at });
@@ -246,7 +243,7 @@ struct Target {
     /// Weak, since the store holds this.
     store: Weak<dyn Store>,
     collections: Arc<Collections>,
-    unclaimed: Arc<UnclaimedRecords>,
+    unclaimed: Arc<Mutex<UnclaimedRecords>>,
     published: Arc<PublishedRevision>,
 }
 
@@ -283,7 +280,7 @@ impl Target {
             return apply(collection, &[change]);
         }
         match &change.value {
-            None => drop(unclaimed.remove(&change.key)),
+            None => unclaimed.remove(&change.key),
             Some(value) => {
                 let record = RecoveredRecord {
                     revision: change.revision,
@@ -295,7 +292,7 @@ impl Target {
                     encoded_by: None,
                     history: false,
                 };
-                unclaimed.insert(change.key.clone(), vec![record]);
+                unclaimed.set(record);
             }
         }
     }

@@ -11,6 +11,7 @@ mod recovered;
 pub mod registry;
 pub mod resource;
 pub mod stored_version;
+mod unclaimed;
 
 pub use cached_store::{Storage, prefix};
 pub use recovered::UnreadableObject;

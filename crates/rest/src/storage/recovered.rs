@@ -1,12 +1,16 @@
 //! Recovered records as the objects of a cache. Many are decoded by all cores at once, since a start waits for it.
+//!
+//! A value that this very program wrote has the form in which it would be written now. Of it only the facts are decoded,
+//! and its bytes become those of the object where they are. Every other value is decoded whole, completed and encoded.
 
 use crate::model::object::{Draft, Object};
 use crate::storage::collection::Collection;
 use cache::Change;
 use parking_lot::Mutex;
+use schema::decode::FieldTree;
 use schema::encode::EmptyLists;
 use std::sync::Arc;
-use store::RecoveredRecord;
+use store::{BuildId, RecoveredRecord};
 
 /// How many records a thread takes at a time. Fewer are not worth a thread.
 const PART: usize = 512;
@@ -32,9 +36,17 @@ pub(super) fn fill(
     collection: &Collection,
     mut records: Vec<RecoveredRecord>,
     oldest: u64,
+    build: Option<BuildId>,
 ) -> Result<(), UnreadableObject> {
     records.sort_by_key(|record| record.revision);
-    let records = decode(collection, records)?;
+    let index = collection.index();
+    // objects of custom kinds are fitted to tables that change while the program runs
+    let own = build.filter(|_| index.kind.kind_first).map(|build| OwnForm {
+        build,
+        beginning: beginning(collection),
+        fields: index.facts(),
+    });
+    let records = decode(collection, own.as_ref(), records)?;
     let (history, state): (Vec<_>, Vec<_>) = records.into_iter().partition(|record| record.history);
     collection.cache.load(state.into_iter().filter_map(|record| record.object), oldest);
     for record in history {
@@ -53,9 +65,24 @@ pub(super) fn fill(
     Ok(())
 }
 
+/// What it takes to read values that this program wrote.
+struct OwnForm {
+    build: BuildId,
+    /// The beginning of each value, up to the first field of the metadata.
+    beginning: String,
+    /// The fields that the facts are made of.
+    fields: FieldTree,
+}
+
+fn beginning(collection: &Collection) -> String {
+    let (kind, api_version) = (&collection.kind.name, collection.api_version());
+    format!(r#"{{"kind":"{kind}","apiVersion":"{api_version}","metadata":{{"#)
+}
+
 /// Decodes records, and keeps their order.
 fn decode(
     collection: &Collection,
+    own: Option<&OwnForm>,
     mut records: Vec<RecoveredRecord>,
 ) -> Result<Vec<DecodedRecord>, UnreadableObject> {
     let mut parts = Vec::new();
@@ -69,7 +96,8 @@ fn decode(
         loop {
             let part = parts.lock().pop();
             let Some((start, part)) = part else { return };
-            let part: Result<Vec<_>, _> = part.into_iter().map(|it| decode_one(collection, it)).collect();
+            let part: Result<Vec<_>, _> =
+                part.into_iter().map(|it| decode_one(collection, own, it)).collect();
             decoded.lock().push((start, part));
         }
     };
@@ -86,11 +114,36 @@ fn decode(
     Ok(parts.into_iter().flatten().collect())
 }
 
-fn decode_one(collection: &Collection, record: RecoveredRecord) -> Result<DecodedRecord, UnreadableObject> {
-    let RecoveredRecord { key, revision, value, history, .. } = record;
-    let object = value.map(|value| read(collection, &value, revision.0)).transpose();
+fn decode_one(
+    collection: &Collection,
+    own: Option<&OwnForm>,
+    record: RecoveredRecord,
+) -> Result<DecodedRecord, UnreadableObject> {
+    let RecoveredRecord { key, revision, value, history, encoded_by, .. } = record;
+    let own = own.filter(|own| encoded_by == Some(own.build));
+    let object = value.map(|value| {
+        let place = own.and_then(|own| Some((own, stamp_place(&value, &own.beginning)?)));
+        let Some((own, at)) = place else { return read(collection, &value, revision.0) };
+        let whole = cfg!(debug_assertions).then(|| read(collection, &value, revision.0));
+        let (names, index) = (collection.names(&key), collection.index());
+        let object = Object::in_own_form(names, value, at, revision.0, index, &own.fields);
+        if let (Ok(object), Some(Ok(whole))) = (&object, whole) {
+            assert!(object.is_same(&whole), "{key} has another form than it would be written in");
+        }
+        object
+    });
+    let object = object.transpose();
     let object = object.map_err(|why| UnreadableObject { key: key.to_string(), why })?;
     Ok(DecodedRecord { key, revision: revision.0, history, object })
+}
+
+/// Where the revision belongs in a value with this beginning; `None` if that is not sure.
+fn stamp_place(value: &[u8], beginning: &str) -> Option<usize> {
+    const GAP: &str = "\"resourceVersion\":\"\"";
+    let metadata = value.strip_prefix(beginning.as_bytes())?;
+    let at = memchr::memmem::find(metadata, GAP.as_bytes())?;
+    // before it are only names, which are no maps
+    (!metadata[..at].contains(&b'{')).then(|| beginning.len() + at + GAP.len() - 1)
 }
 
 /// Reads a stored value. This server writes JSON with a gap for the revision; others may have written protobuf, JSON
@@ -100,4 +153,22 @@ pub(super) fn read(collection: &Collection, found: &[u8], revision: u64) -> Resu
     // stored empty, which the normal form leaves out
     value.set(&["metadata", "resourceVersion"], "");
     Ok(Draft::new(&value, collection.index(), EmptyLists::Kept, 0).found_as(found).commit(revision))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_place_of_the_revision_is_found_or_not_sure() {
+        let beginning = r#"{"kind":"Pod","apiVersion":"v1","metadata":{"#;
+        let place = |rest: &str| stamp_place(format!("{beginning}{rest}").as_bytes(), beginning);
+        let gap = r#""name":"a","resourceVersion":"#;
+        assert_eq!(place(&format!(r#"{gap}"","uid":"u"}}}}"#)), Some(beginning.len() + gap.len() + 1));
+        assert_eq!(place(r#""name":"a"}}"#), None);
+        assert_eq!(place(r#""name":"a","resourceVersion":"7"}}"#), None, "it has one");
+        assert_eq!(place(r#""annotations":{"resourceVersion":""},"resourceVersion":""}}"#), None);
+        let other = r#"{"kind":"Pod","apiVersion":"v2","metadata":{"resourceVersion":""}}"#;
+        assert_eq!(stamp_place(other.as_bytes(), beginning), None);
+    }
 }
