@@ -4,6 +4,7 @@ mod access;
 mod advertise;
 mod bootstrap;
 mod build_api;
+mod build_id;
 mod build_service;
 mod config;
 pub mod encryption_at_rest;

@@ -6,6 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use store::{RecoveredRecord, Revision, SnapshotRecord, Store, StoreError};
 
+/// Values from this size on are compressed in the file. Heartbeats, which are written all the time, are smaller.
+const COMPRESS_FROM: usize = 1024;
+
 /// The store to use.
 pub enum StoreChoice {
     /// In memory, lost with the process.
@@ -38,7 +41,7 @@ pub(crate) async fn open(
     retention: Duration,
     world: &World,
 ) -> Result<(Arc<dyn Store>, Vec<RecoveredRecord>), StoreError> {
-    let options = store::Options { retention, ..store::Options::default() };
+    let options = store::Options { retention, compress_from: COMPRESS_FROM, ..store::Options::default() };
     match choice {
         StoreChoice::Memory => Ok((Arc::new(store::memory::open(&options, world.clone())), Vec::new())),
         StoreChoice::Restored { revision, records } => {
@@ -70,9 +73,15 @@ mod tests {
     use schema::encode::EmptyLists;
     use schema::table::{Kind, Ref};
     use schema::{Value, decode, encode, proto, yaml};
+    use std::num::NonZeroU64;
+    use store::BuildId;
 
-    /// The object as served after a value was recovered from a store.
-    fn served(kind: &'static Kind, value: Vec<u8>) -> Bytes {
+    fn build(number: u64) -> Option<BuildId> {
+        NonZeroU64::new(number).map(BuildId)
+    }
+
+    /// The object as build 1 serves it after a value was recovered from a store.
+    fn served(kind: &'static Kind, value: Vec<u8>, encoded_by: Option<BuildId>) -> Bytes {
         let (names, world): (_, World) = (Names::kubernetes(), env::Simulated::new(0, 1));
         let group = kind.group.full(&names.api_domain);
         let path = if kind.namespaced { "n/o" } else { "o" };
@@ -83,15 +92,22 @@ mod tests {
             previous: None,
             at: 0,
             expires_at: None,
-            encoded_by: None,
+            encoded_by,
             history: false,
         };
         let store = Arc::new(store::memory::open(&store::Options::default(), world.clone()));
         let storage = Storage::new(store, vec![record], Default::default(), world.clone()).unwrap();
+        let storage = storage.of_build(build(1));
         let api = Api::new(names, storage, world, Vec::new());
         let resource = api.register(Ref::Static(kind), Hooks::default()).unwrap();
         let (namespace, name) = path.split_once('/').unwrap_or(("", path));
         resource.collection.cache.get(namespace, name).unwrap_or_else(|| panic!("{}", kind.name)).json.clone()
+    }
+
+    /// The value in the store of an object as it is served: without its revision.
+    fn restored(json: &[u8]) -> Vec<u8> {
+        let json = String::from_utf8(json.to_vec()).unwrap();
+        json.replacen("\"resourceVersion\":\"7\"", "\"resourceVersion\":\"\"", 1).into()
     }
 
     /// JSON as other writers may encode it: reordered, and with whitespace.
@@ -140,10 +156,12 @@ mod tests {
             reencode(&object, &mut text);
             let message = proto::seal(&object, &kind.root);
             object.set(&["metadata", "resourceVersion"], "");
-            let own = served(kind, encode::as_stored(&object, &kind.root, EmptyLists::Kept));
+            let stored = encode::as_stored(&object, &kind.root, EmptyLists::Kept);
+            let own = served(kind, stored, None);
             assert!(memchr::memmem::find(&own, br#""resourceVersion":"7""#).is_some(), "{own:?}");
-            assert_eq!(served(kind, message), own, "{}", kind.name);
-            assert_eq!(served(kind, text.into_bytes()), own, "{}", kind.name);
+            assert_eq!(served(kind, message, None), own, "{}", kind.name);
+            assert_eq!(served(kind, text.into_bytes(), build(2)), own, "{}", kind.name);
+            assert_eq!(served(kind, restored(&own), build(1)), own, "{}", kind.name);
             read += 1;
         }
         assert!(read > 40, "{read}");

@@ -1,5 +1,6 @@
 //! Opens the store, behind encryption at rest, and the caches over it.
 
+use super::build_id;
 use super::encryption_at_rest;
 use super::error::StartError;
 use super::open_store::{self, StoreChoice};
@@ -34,5 +35,8 @@ pub(super) async fn open_storage(
     // the caches need no history that the store has dropped
     let cache = cache::Options { retention, ..cache };
     let storage = Storage::new(store, recovered, cache, world.clone())?;
-    Ok((storage, OpenKeys { keyring, reload: encryption.and_then(|it| it.reload) }))
+    Ok((
+        storage.of_build(build_id::own(names)),
+        OpenKeys { keyring, reload: encryption.and_then(|it| it.reload) },
+    ))
 }
