@@ -90,8 +90,8 @@ impl fmt::Display for Revision {
 /// cache need not decode the bytes again. It is not stored.
 pub type Note = Arc<dyn Any + Send + Sync>;
 
-/// Identifies the program that encoded a value. Whoever reads a value that the very same program encoded need not check
-/// that it has the form in which this program would write it.
+/// Identifies the program that encoded a value. The very same program need not check that a value has the form in which
+/// it would write it.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub struct BuildId(pub NonZeroU64);
 
