@@ -6,6 +6,7 @@
 
 use crate::client::Body;
 use crate::error::BoxError;
+use env::World;
 use http::header::RETRY_AFTER;
 use http::{Request, Response, StatusCode};
 use std::pin::Pin;
@@ -22,11 +23,13 @@ const MAX_WAIT: Duration = Duration::from_secs(10);
 #[derive(Clone)]
 pub struct RetryAfter<S> {
     inner: S,
+    world: World,
 }
 
 impl<S> RetryAfter<S> {
-    pub fn new(inner: S) -> Self {
-        RetryAfter { inner }
+    /// Waits by the clock of the component that sends the requests.
+    pub fn new(inner: S, world: &World) -> Self {
+        RetryAfter { inner, world: world.clone() }
     }
 }
 
@@ -46,7 +49,7 @@ where
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let mut inner = self.inner.clone();
+        let (mut inner, world) = (self.inner.clone(), self.world.clone());
         Box::pin(async move {
             let (parts, body) = request.into_parts();
             for _ in 0..MAX_RETRIES {
@@ -54,7 +57,7 @@ where
                 let answer = inner.call(request).await.map_err(Into::into)?;
                 let Some(wait) = wait(&answer) else { return Ok(answer) };
                 drop(answer);
-                env::io::sleep(wait).await;
+                env::sleep(&world, wait).await;
             }
             inner.call(Request::from_parts(parts, body)).await.map_err(Into::into)
         })
@@ -74,12 +77,13 @@ fn wait<B>(answer: &Response<B>) -> Option<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use env::{Env, Simulated};
     use http_body_util::BodyExt;
     use std::convert::Infallible;
     use std::future::{Ready, ready};
+    use std::pin::pin;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
-    use tokio::time::Instant;
 
     /// Answers this for so many requests, and 200 from then on.
     #[derive(Clone)]
@@ -113,16 +117,26 @@ mod tests {
     /// The status of the answer, the number of requests, and how long it took in seconds.
     async fn ask(status: u16, after: Option<&'static str>, requests: usize) -> (u16, usize, u64) {
         let busy = Busy { status, after, requests, seen: Arc::default() };
-        let (seen, began) = (busy.seen.clone(), Instant::now());
+        let seen = busy.seen.clone();
+        // its time is that of the component, not that of the machine
+        let clock = Simulated::new(0, 7);
+        let world: World = clock.clone();
         let request = Request::builder().header("x", "y").body(Body::from(b"body".to_vec())).unwrap();
-        let answer = RetryAfter::new(busy).call(request).await.unwrap();
-        let (status, took) = (answer.status().as_u16(), began.elapsed().as_secs());
+        let mut asking = pin!(RetryAfter::new(busy, &world).call(request));
+        let answer = loop {
+            tokio::select! {
+                biased;
+                answer = &mut asking => break answer.unwrap(),
+                () = std::future::ready(()) => clock.advance_to(clock.next_deadline().unwrap()),
+            }
+        };
+        let (status, took) = (answer.status().as_u16(), clock.elapsed().as_secs());
         let body = answer.into_body().collect().await.unwrap().to_bytes();
         assert_eq!(&body[..], b"body", "each time the whole body");
         (status, seen.load(Ordering::Relaxed), took)
     }
 
-    #[tokio::test(start_paused = true)]
+    #[tokio::test]
     async fn requests_are_retried_after_the_requested_delay() {
         assert_eq!(ask(429, Some("1"), 3).await, (200, 4, 3));
         assert_eq!(ask(503, Some("2"), 1).await, (200, 2, 2));

@@ -38,7 +38,7 @@ pub fn transport(target: &Target, agent: &str, metrics: &Metrics) -> Result<Tran
 
 /// A client with a rate limit of its own.
 pub fn client(transport: &Transport, rate: Rate, world: &World) -> Client {
-    Client::new(RetryAfter::new(RateLimited::new(transport, rate, world)))
+    Client::new(RetryAfter::new(RateLimited::new(transport, rate, world), world)).in_world(world)
 }
 
 /// A transport with a rate limit. Cheap to clone; clones share the limit.

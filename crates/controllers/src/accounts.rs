@@ -44,8 +44,8 @@ impl Accounts {
             held: Mutex::default(),
         };
         let inner = RateLimited::new(&self.transport, self.rate, &self.world);
-        let transport = RetryAfter::new(AsAccount { inner, token: Arc::new(token) });
-        Client::new(transport)
+        let transport = RetryAfter::new(AsAccount { inner, token: Arc::new(token) }, &self.world);
+        Client::new(transport).in_world(&self.world)
     }
 }
 

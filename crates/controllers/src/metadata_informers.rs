@@ -133,7 +133,7 @@ impl MetadataInformers {
                 Err(why) => {
                     tracing::warn!(%why, "discovery failed");
                     self.count_failure();
-                    env::io::sleep(backoff.pause()).await;
+                    env::sleep(&self.shared.world, backoff.pause()).await;
                     continue;
                 }
             };

@@ -26,11 +26,12 @@ const RELEASE_TIMEOUT: Duration = Duration::from_secs(2);
 pub struct InMemoryServer<'s> {
     server: &'s Server,
     objects: SharedObjects,
+    world: World,
 }
 
 impl<'s> InMemoryServer<'s> {
-    pub fn new(server: &'s Server) -> Self {
-        InMemoryServer { server, objects: SharedObjects::default() }
+    pub fn new(server: &'s Server, world: &World) -> Self {
+        InMemoryServer { server, objects: SharedObjects::default(), world: world.clone() }
     }
 }
 
@@ -49,9 +50,10 @@ pub fn in_memory(
     agent: &str,
 ) -> impl Fn(User) -> Client + Clone + Send + Sync + use<> {
     let (service, objects, agent) = (server.service.clone(), server.objects.clone(), agent.to_owned());
+    let world = server.world.clone();
     move |user| {
-        let client = Client::new(RetryAfter::new(InMemory::new(service.clone(), user, &agent)));
-        client.sharing(&objects)
+        let transport = RetryAfter::new(InMemory::new(service.clone(), user, &agent), &world);
+        Client::new(transport).sharing(&objects).in_world(&world)
     }
 }
 

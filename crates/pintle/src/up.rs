@@ -317,7 +317,7 @@ async fn start_components(
         }
     };
     let server = start_server(config, mode, location, own.as_ref(), deployment, &world).await?;
-    let (local, mut running) = (InMemoryServer::new(&server), Vec::new());
+    let (local, mut running) = (InMemoryServer::new(&server, &world), Vec::new());
     if let Some((options, flag)) = scheduler {
         let lease = lease
             .clone()

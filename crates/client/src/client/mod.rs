@@ -11,11 +11,13 @@ use crate::shared_objects::{Decoder, SharedObjects};
 use api::meta::v1::Status;
 use api::{Json, Resource, from_json};
 use bytes::Bytes;
+use env::World;
 use http::{Request, Response};
 use http_body_util::BodyExt;
 use http_body_util::combinators::UnsyncBoxBody;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 use tower_service::Service;
 
 /// The body of a request: bytes that are known as a whole.
@@ -29,6 +31,8 @@ pub struct Client {
     send: Arc<dyn Fn(Request<Body>) -> Pending + Send + Sync>,
     /// What its informers share with those of other clients.
     objects: Option<SharedObjects>,
+    /// Whose clock its pauses go by; real time if there is none.
+    world: Option<World>,
 }
 
 impl Client {
@@ -49,12 +53,25 @@ impl Client {
                 Ok(response.map(|body| body.map_err(Into::into).boxed_unsync()))
             })
         };
-        Client { send: Arc::new(send), objects: None }
+        Client { send: Arc::new(send), objects: None, world: None }
     }
 
     /// A client whose informers share objects with those of other clients.
     pub fn sharing(self, objects: &SharedObjects) -> Self {
         Client { objects: Some(objects.clone()), ..self }
+    }
+
+    /// A client whose pauses after failures go by the clock of a component, which may stand still.
+    pub fn in_world(self, world: &World) -> Self {
+        Client { world: Some(world.clone()), ..self }
+    }
+
+    /// Waits before a request is repeated.
+    pub(crate) async fn pause(&self, duration: Duration) {
+        match &self.world {
+            Some(world) => env::sleep(world, duration).await,
+            None => env::io::sleep(duration).await,
+        }
     }
 
     /// A decoder for a new informer.

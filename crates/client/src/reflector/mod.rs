@@ -2,7 +2,7 @@
 //!
 //! Invariants: events arrive in the order in which they happened. A watch that breaks is resumed; when the server
 //! answers that the resource version is too old (410), the reflector lists again, and the sink finds the difference.
-//! Requests to a server that fails are about a second apart.
+//! Requests to a server that fails are about a second apart, by the clock of the client.
 //!
 //! The sink parses pages and events; the reflector has no type parameter, so that its code is compiled once for all kinds.
 
@@ -94,7 +94,7 @@ pub async fn list_and_watch(source: Source, sink: Box<dyn Sink>) {
             Ok(version) => version,
             Err(why) => {
                 tracing::warn!(path, %why, "cannot list");
-                env::io::sleep(backoff.pause()).await;
+                source.client.pause(backoff.pause()).await;
                 continue;
             }
         };
@@ -108,14 +108,14 @@ pub async fn list_and_watch(source: Source, sink: Box<dyn Sink>) {
             match ended {
                 // the usual end of a watch, after minutes and with a bookmark at the latest
                 Ok(WatchEnd::Closed) if began != version => {}
-                Ok(WatchEnd::Closed) => env::io::sleep(backoff.pause()).await,
+                Ok(WatchEnd::Closed) => source.client.pause(backoff.pause()).await,
                 Ok(WatchEnd::Expired) => {
-                    env::io::sleep(backoff.pause()).await;
+                    source.client.pause(backoff.pause()).await;
                     break;
                 }
                 Err(why) => {
                     tracing::debug!(path, %why, "a watch broke");
-                    env::io::sleep(backoff.pause()).await;
+                    source.client.pause(backoff.pause()).await;
                 }
             }
         }

@@ -2,7 +2,7 @@ use super::*;
 use crate::client::Body;
 use crate::retry_after::RetryAfter;
 use bytes::Bytes;
-use env::{Simulated, World};
+use env::{Seeded, Simulated, World};
 use http::{Request, Response};
 use http_body::Frame;
 use parking_lot::Mutex;
@@ -162,7 +162,8 @@ async fn changes_are_known_soon_after_the_server_answers_again() {
         u64::from_le_bytes(bytes) % below
     };
     let (server, newest) = (Flaky::default(), Newest(Arc::new(tokio::sync::watch::Sender::new(0))));
-    let client = Client::new(RetryAfter::new(server.clone()));
+    let clock: World = Seeded::new(0, SEED);
+    let client = Client::new(RetryAfter::new(server.clone(), &clock)).in_world(&clock);
     let source =
         Source { client, path: "/api/v1/things".to_owned(), fields: String::new(), metadata_only: false };
     let following = tokio::spawn(list_and_watch(source, Box::new(newest.clone())));
@@ -189,6 +190,25 @@ async fn changes_are_known_soon_after_the_server_answers_again() {
         tokio::time::sleep(Duration::from_secs(100)).await;
         let requests_sent = server.0.lock().requests - before;
         assert!((80..=220).contains(&requests_sent), "{failure:?}: {requests_sent} requests");
+    }
+    following.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failed_request_is_repeated_by_the_clock_of_the_component() {
+    let (server, newest) = (Flaky::default(), Newest(Arc::new(tokio::sync::watch::Sender::new(0))));
+    let clock = Simulated::new(0, 7);
+    let world: World = clock.clone();
+    let client = Client::new(server.clone()).in_world(&world);
+    let source =
+        Source { client, path: "/api/v1/things".to_owned(), fields: String::new(), metadata_only: false };
+    server.fail(Some(Failure::Internal));
+    let following = tokio::spawn(list_and_watch(source, Box::new(newest)));
+    for requests in 1..5 {
+        // by the clock of the machine, much time passes
+        tokio::time::sleep(Duration::from_secs(100)).await;
+        assert_eq!(server.0.lock().requests, requests);
+        clock.advance_to(clock.next_deadline().unwrap());
     }
     following.abort();
 }
