@@ -50,7 +50,8 @@ pub struct Movement {
 impl Cluster {
     /// Starts a cluster, and waits until it is ready.
     pub async fn start(options: ClusterOptions) -> anyhow::Result<Self> {
-        let thread = pintle::start_cluster(options.into_flags()).await?;
+        let instruments = options.instruments.clone();
+        let thread = pintle::start_cluster(options.into_flags(), instruments).await?;
         let kubeconfig_file = thread.address.kubeconfig_file.clone();
         let client = client_of(&kubeconfig_file)?;
         Ok(Cluster { client, kubeconfig_file, owner: Owner::Thread(thread) })

@@ -27,3 +27,4 @@ mod options;
 pub use client::{Api, Client};
 pub use cluster::{Cluster, Movement};
 pub use options::{Clock, ClusterOptions};
+pub use pintle::{CrashPoint, Instruments, Observation, ObservedChange};

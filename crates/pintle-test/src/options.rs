@@ -1,5 +1,7 @@
 //! How a cluster is started.
 
+use pintle::Instruments;
+
 /// The time of a cluster.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Clock {
@@ -17,6 +19,8 @@ pub struct ClusterOptions {
     pub clock: Clock,
     /// Faults that requests meet from the start, as a `SimulationFaults` document.
     pub faults: Option<String>,
+    /// An observer of all changes, crash points of components, and candidates for a lease.
+    pub instruments: Option<Instruments>,
     /// Further flags of `pintle up`.
     pub flags: Vec<String>,
 }
@@ -58,6 +62,7 @@ mod tests {
             clock: Clock::Manual { seed: Some(7) },
             faults: Some("rules:\n- status: 500\n".to_owned()),
             flags: vec!["-v=2".to_owned()],
+            ..ClusterOptions::default()
         };
         let expected = [
             "--secure-port=0",

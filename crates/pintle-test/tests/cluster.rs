@@ -6,9 +6,10 @@ use api::apps::v1::Deployment;
 use api::batch::v1::{CronJob, Job};
 use api::core::v1::ConfigMap;
 use client::ListParams;
-use pintle_test::{Api, Clock, Cluster, ClusterOptions};
+use pintle_test::{Api, Clock, Cluster, ClusterOptions, CrashPoint, Instruments, Observation};
 use serde_json::{Value, json};
 use std::time::Duration;
+use tokio::sync::mpsc;
 
 const MANUAL: Clock = Clock::Manual { seed: Some(7) };
 
@@ -102,4 +103,43 @@ async fn wrong_flags_are_reported() {
     let options = ClusterOptions { flags: vec!["--nodes=many".to_owned()], ..ClusterOptions::default() };
     let error = Cluster::start(options).await.err().unwrap().to_string();
     assert!(error.contains("--nodes"), "{error}");
+}
+
+#[tokio::test]
+async fn components_that_crash_begin_anew_and_an_observer_sees_all_changes() {
+    let (observer, mut observed) = mpsc::unbounded_channel();
+    let names =
+        ["scheduler-0", "scheduler-1", "controller-manager-0", "controller-manager-1", "simulated nodes"];
+    let crash_points: Vec<_> = names.map(|it| (it.to_owned(), CrashPoint::default())).into();
+    let instruments = Instruments { candidates: 2, crash_points: crash_points.clone(), observer };
+    let options = ClusterOptions {
+        nodes: 2,
+        clock: MANUAL,
+        instruments: Some(instruments),
+        ..ClusterOptions::default()
+    };
+    let cluster = Cluster::start(options).await.unwrap();
+    cluster.advance(Duration::from_secs(30)).await.unwrap();
+    let deployments = Api::<Deployment>::namespaced(cluster.client(), "default");
+    deployments.create(&deployment()).await.unwrap();
+    for (at, (_, point)) in crash_points.iter().enumerate() {
+        point.arm(20 + at as u64, Duration::from_secs(5));
+    }
+    cluster.advance(Duration::from_secs(120)).await.unwrap();
+    assert_eq!(deployments.get("web").await.unwrap().status.available_replicas, 3);
+    for (name, point) in &crash_points {
+        assert_eq!((point.crashes(), point.is_down()), (1, false), "{name}");
+    }
+    let (mut leaders, mut pods) = (0, 0);
+    while let Ok(observation) = observed.try_recv() {
+        match observation {
+            Observation::Leadership { begins: true, .. } => leaders += 1,
+            Observation::Change(change) if change.resource == "pods" => pods += 1,
+            Observation::Lagged => panic!("changes are missing"),
+            _ => {}
+        }
+    }
+    assert!(leaders >= 4, "another candidate leads after a crash: {leaders}");
+    assert!(pods >= 3 * 3, "each pod was made, bound and ready: {pods}");
+    cluster.stop().await.unwrap();
 }

@@ -3,6 +3,7 @@
 //! Each has its own runtime, world, store, caches, certificates, metrics and port. The log is that of the process.
 
 use crate::cli::Up;
+use crate::instruments::Instruments;
 use crate::logs::Verbosity;
 use crate::snapshot::Fork;
 use crate::up::{self, ClusterContext};
@@ -41,7 +42,12 @@ pub struct ClusterThread {
 
 impl ClusterThread {
     /// Starts a cluster with the flags of `up`, but in memory and on a port that the system chooses.
-    pub(crate) async fn start(args: &Up, fork: Option<Fork>, verbosity: Verbosity) -> anyhow::Result<Self> {
+    pub(crate) async fn start(
+        args: &Up,
+        fork: Option<Fork>,
+        verbosity: Verbosity,
+        instruments: Option<Instruments>,
+    ) -> anyhow::Result<Self> {
         let mut args = args.clone();
         args.server.secure_port = 0;
         args.server.write_kubeconfig = None;
@@ -51,7 +57,8 @@ impl ClusterThread {
         let (end, ended) = oneshot::channel();
         let run = move || {
             // an unused result: the starter is gone
-            if let Err(why) = run(&args, fork, verbosity, stopping, |address| drop(ready.send(address))) {
+            let begin = (fork, instruments);
+            if let Err(why) = run(&args, begin, verbosity, stopping, |address| drop(ready.send(address))) {
                 tracing::warn!(%why, "a cluster ended");
             }
             let _ = end.send(());
@@ -72,7 +79,7 @@ impl ClusterThread {
 
 fn run(
     args: &Up,
-    fork: Option<Fork>,
+    (fork, instruments): (Option<Fork>, Option<Instruments>),
     verbosity: Verbosity,
     stopping: oneshot::Receiver<()>,
     report: impl FnOnce(anyhow::Result<ClusterAddress>),
@@ -84,7 +91,7 @@ fn run(
     runtime.block_on(async {
         let forks = Forks::of(args, &verbosity);
         let clusters = forks.clone().map(|it| it as _);
-        let context = ClusterContext { world, verbosity, clock, fork, clusters };
+        let context = ClusterContext { world, verbosity, clock, fork, clusters, instruments };
         let cluster = match up::start(args, context).await {
             Ok(cluster) => cluster,
             Err(why) => {
@@ -166,7 +173,7 @@ impl Forks {
         let fork = Fork::new(revision, taken_at, records)?;
         let mut args = self.args.clone();
         args.from = None;
-        let thread = ClusterThread::start(&args, Some(fork), self.verbosity.clone()).await?;
+        let thread = ClusterThread::start(&args, Some(fork), self.verbosity.clone(), None).await?;
         let info = info(name, &thread);
         self.state.lock().running.insert(name.to_owned(), Some(thread));
         Ok(info)

@@ -1,6 +1,6 @@
 //! The controller manager in the process of the API server.
 
-use crate::in_process::{Identity, InMemoryServer, InProcess, RunningFlag, Work, in_memory};
+use crate::in_process::{Identity, InMemoryServer, InProcess, Instrument, RunningFlag, Work, in_memory};
 use crate::pki::{CertifiedKey, Pki};
 use anyhow::Context as _;
 use apiserver::authentication::jose::Signer;
@@ -93,13 +93,13 @@ pub fn start(
     server: &InMemoryServer<'_>,
     names: &Names,
     options: Options,
-    lease: Option<leader::Options>,
+    (lease, instrument): (Option<leader::Options>, Option<Instrument>),
     flag: RunningFlag,
     registry: Arc<Registry>,
     world: &World,
 ) -> InProcess {
     let agent = format!("{}-controller-manager", names.prefix);
-    let client_of = in_memory(server, &agent);
+    let client_of = in_memory(server, &agent, instrument.as_ref());
     let client = client_of(User::named(format!("system:{agent}")).authenticated());
     let namespace = names.system_namespace();
     let accounts = Arc::new(move |name: &'static str| client_of(User::service_account(&namespace, name)));
@@ -112,7 +112,7 @@ pub fn start(
         metrics: metrics.clone(),
         world: world.clone(),
     };
-    InProcess::start(Identity { client, name: agent, lease, flag, metrics, world }, manager)
+    InProcess::start(Identity { client, name: agent, lease, flag, metrics, world, instrument }, manager)
 }
 
 #[cfg(test)]

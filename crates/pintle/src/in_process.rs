@@ -2,6 +2,8 @@
 //!
 //! If servers share a store, a component works only while this process holds its lease.
 
+use crate::crash_point::{CrashPoint, Crashable};
+use crate::instruments::{Instruments, LeadershipGuard};
 use apiserver::Server;
 use apiserver::deployment::ComponentHealth;
 use apiserver::serve::InMemory;
@@ -27,11 +29,19 @@ pub struct InMemoryServer<'s> {
     server: &'s Server,
     objects: SharedObjects,
     world: World,
+    instruments: Option<Instruments>,
 }
 
 impl<'s> InMemoryServer<'s> {
-    pub fn new(server: &'s Server, world: &World) -> Self {
-        InMemoryServer { server, objects: SharedObjects::default(), world: world.clone() }
+    pub fn new(server: &'s Server, world: &World, instruments: Option<Instruments>) -> Self {
+        InMemoryServer { server, objects: SharedObjects::default(), world: world.clone(), instruments }
+    }
+
+    /// What clusters for tests have beside a component of this name.
+    pub fn instrument(&self, component: &str) -> Option<Instrument> {
+        let instruments = self.instruments.as_ref()?;
+        let name = component.to_owned();
+        Some(Instrument { name, crash_point: instruments.crash_point(component)?, of: instruments.clone() })
     }
 }
 
@@ -43,16 +53,26 @@ impl Deref for InMemoryServer<'_> {
     }
 }
 
+/// A component of a cluster for tests, which crashes on request and whose leadership is observed.
+#[derive(Clone)]
+pub struct Instrument {
+    name: String,
+    crash_point: CrashPoint,
+    of: Instruments,
+}
+
 /// Makes clients that call the server in memory, in the name of a user and with the agent of a component. Calls through
 /// memory prove no identity: the user need not exist.
 pub fn in_memory(
     server: &InMemoryServer<'_>,
     agent: &str,
+    instrument: Option<&Instrument>,
 ) -> impl Fn(User) -> Client + Clone + Send + Sync + use<> {
     let (service, objects, agent) = (server.service.clone(), server.objects.clone(), agent.to_owned());
-    let world = server.world.clone();
+    let (point, world) = (instrument.map(|it| it.crash_point.clone()), server.world.clone());
     move |user| {
-        let transport = RetryAfter::new(InMemory::new(service.clone(), user, &agent), &world);
+        let inner = InMemory::new(service.clone(), user, &agent);
+        let transport = RetryAfter::new(Crashable { inner, point: point.clone() }, &world);
         Client::new(transport).sharing(&objects).in_world(&world)
     }
 }
@@ -117,18 +137,16 @@ pub struct Identity {
     pub flag: RunningFlag,
     pub metrics: Metrics,
     pub world: World,
+    pub instrument: Option<Instrument>,
 }
 
 impl InProcess {
     pub fn start(identity: Identity, work: impl Work) -> Self {
-        let candidate = |lease| Candidate::new(identity.client.clone(), lease, identity.world.clone());
-        let (leading, releasing) =
-            (identity.lease.clone().map(candidate), identity.lease.clone().map(candidate));
+        let releasing = identity.candidate(0);
         let running = tokio::spawn(async move {
-            let _running = identity.flag.begin();
-            match leading {
-                None => work.run().await,
-                Some(candidate) => identity.lead(candidate, &work).await,
+            match identity.instrument.clone() {
+                None => identity.run(0, &work).await,
+                Some(instrument) => identity.run_and_crash(&instrument.crash_point, &work).await,
             }
         });
         InProcess { running, candidate: releasing, at_stop: None }
@@ -160,6 +178,34 @@ impl InProcess {
 }
 
 impl Identity {
+    /// The candidate for the lease in a life, of which there are several in clusters for tests: a process that starts anew
+    /// is another one.
+    fn candidate(&self, life: u64) -> Option<Candidate> {
+        let mut lease = self.lease.clone()?;
+        if life > 0 {
+            lease.identity = format!("{}-{life}", lease.identity);
+        }
+        Some(Candidate::new(self.client.clone(), lease, self.world.clone()))
+    }
+
+    async fn run(&self, life: u64, work: &impl Work) {
+        let _running = self.flag.begin();
+        match self.candidate(life) {
+            None => work.run().await,
+            Some(candidate) => self.lead(candidate, work).await,
+        }
+    }
+
+    /// Runs, and begins anew a while after each crash.
+    async fn run_and_crash(&self, point: &CrashPoint, work: &impl Work) {
+        for life in 0.. {
+            let Some(down_for) = point.run(self.run(life, work)).await else { return };
+            tracing::info!(component = self.flag.component, ?down_for, "crashed on request");
+            env::sleep(&self.world, down_for).await;
+            point.restart();
+        }
+    }
+
     /// Works while this process holds the lease.
     async fn lead(&self, mut candidate: Candidate, work: &impl Work) {
         let lease = candidate.name().to_owned();
@@ -174,6 +220,10 @@ impl Identity {
                 let message = format!("{} became leader", candidate.identity());
                 events.record_about(object.clone(), EventType::Normal, "LeaderElection", message);
             }
+            let _leads = self
+                .instrument
+                .as_ref()
+                .map(|it| LeadershipGuard::begin(&it.of.observer, &it.name, &lease, &self.world));
             tokio::select! {
                 () = work.run() => return,
                 () = candidate.keep() => {

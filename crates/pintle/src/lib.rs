@@ -19,6 +19,7 @@
 //! | `images`, `runtime_process`, `runtime_server` | the embedded runtime: its images; this program as a process of it; the CRI |
 //! | `clock`, `faults` | the time of a cluster for tests; faults on request |
 //! | `cluster_thread` | clusters beside each other in one process; copies of a running one |
+//! | `instruments`, `crash_point` | for tests: an observer of all changes, components that crash on request |
 //! | `etcd_server`, `assets`, `envtest` | the etcd v3 API; a directory where test suites look for their programs |
 //! | `check`, `manual` | what a machine lacks; completions and manual pages |
 //! | `pki`, `kubeconfig`, `data_dir` | certificates and files of a cluster |
@@ -37,6 +38,7 @@ mod component_port;
 mod control_loops;
 mod controller_manager;
 mod convert;
+mod crash_point;
 mod data_dir;
 mod deployment_mode;
 mod dns;
@@ -48,6 +50,7 @@ mod flags;
 mod host;
 mod images;
 mod in_process;
+mod instruments;
 mod join;
 mod kubeconfig;
 mod leave;
@@ -78,7 +81,9 @@ use std::process::ExitCode;
 use cli::{Cli, Command, EarlyExit};
 use cluster_thread::Forks;
 pub use cluster_thread::{ClusterAddress, ClusterThread};
+pub use crash_point::CrashPoint;
 use deployment_mode::DeploymentMode;
+pub use instruments::{Instruments, Observation, ObservedChange};
 use options::{ConfigErrors, InvalidConfig};
 use server_config::ServerConfig;
 use up::ClusterContext;
@@ -90,7 +95,10 @@ pub use world::real as real_world;
 ///
 /// # Errors
 /// Wrong flags, all of them in one text, or the reason why the cluster does not start.
-pub async fn start_cluster(flags: impl IntoIterator<Item = String>) -> anyhow::Result<ClusterThread> {
+pub async fn start_cluster(
+    flags: impl IntoIterator<Item = String>,
+    instruments: Option<Instruments>,
+) -> anyhow::Result<ClusterThread> {
     let line = ["pintle", "up", "--ephemeral"].into_iter().map(str::to_owned).chain(flags);
     let cli = Cli::read(line.map(Into::into), config_errors).map_err(|exit| match exit {
         EarlyExit::Help(text) => anyhow::anyhow!(text),
@@ -98,7 +106,7 @@ pub async fn start_cluster(flags: impl IntoIterator<Item = String>) -> anyhow::R
     })?;
     let Command::Up(args) = cli.command else { anyhow::bail!("the flags are not those of pintle up") };
     let fork = args.from.as_deref().map(snapshot::Fork::read).transpose()?;
-    ClusterThread::start(&args, fork, logs::Verbosity::fixed()).await
+    ClusterThread::start(&args, fork, logs::Verbosity::fixed(), instruments).await
 }
 
 /// Runs the command line of the process.
@@ -242,8 +250,9 @@ fn run_command(cli: Cli) -> anyhow::Result<()> {
                 };
             let forks = Forks::of(&args, &verbosity);
             let clusters = forks.clone().map(|it| it as _);
+            let context = ClusterContext { world, verbosity, clock, fork, clusters, instruments: None };
             runtime.block_on(async {
-                let ended = up::up(&args, ClusterContext { world, verbosity, clock, fork, clusters }).await;
+                let ended = up::up(&args, context).await;
                 if let Some(forks) = forks {
                     forks.stop_all().await;
                 }

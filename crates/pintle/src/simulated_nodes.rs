@@ -99,16 +99,19 @@ pub fn start(
     registry: Arc<Registry>,
     world: &World,
 ) -> InProcess {
-    let clients = in_memory(server, &names.agent);
+    const COMPONENT: &str = "simulated nodes";
+    let instrument = server.instrument(COMPONENT);
+    let clients = in_memory(server, &names.agent, instrument.as_ref());
     let client =
         clients(User { groups: vec![auth::MASTERS.to_owned()], ..User::named(USER) }.authenticated());
     let identity = Identity {
         client: client.clone(),
         name: names.agent.to_string(),
         lease: None,
-        flag: RunningFlag::new("simulated nodes"),
+        flag: RunningFlag::new(COMPONENT),
         metrics: Metrics::new(registry),
         world: world.clone(),
+        instrument,
     };
     let work = SimulationWork { client, prepared, component: names.agent.to_string(), world: world.clone() };
     InProcess::start(identity, work)

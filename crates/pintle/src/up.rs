@@ -18,6 +18,7 @@ use client::leader;
 use env::io::RealInstant;
 use env::{Paused, World};
 use nodeagent::assembly::embedded_runtime;
+use tokio::task::JoinSet;
 
 use crate::cli::{self, Component, Up};
 use crate::control_loops;
@@ -26,6 +27,7 @@ use crate::deployment_mode::DeploymentMode;
 use crate::dns::{self, DnsFlags};
 use crate::host::host_name;
 use crate::in_process::{InMemoryServer, InProcess, RunningFlag};
+use crate::instruments::Instruments;
 use crate::logs::Verbosity;
 use crate::node_agent::{self, NodeFiles, Readiness};
 use crate::options::{Apiserver, Authorities, ConfigErrors, Controllers, LeaderElection};
@@ -49,11 +51,13 @@ pub struct ClusterContext {
     pub fork: Option<Fork>,
     /// Starts copies of it.
     pub clusters: Option<Arc<dyn ClusterHost>>,
+    /// What a test has beside its components.
+    pub instruments: Option<Instruments>,
 }
 
 impl ClusterContext {
     fn new(world: World, verbosity: Verbosity) -> Self {
-        ClusterContext { world, verbosity, clock: None, fork: None, clusters: None }
+        ClusterContext { world, verbosity, clock: None, fork: None, clusters: None, instruments: None }
     }
 }
 
@@ -222,7 +226,7 @@ async fn start_components(
     mode: DeploymentMode,
     components: Components<'_>,
     token: Option<String>,
-    ClusterContext { world, verbosity, clock, fork, clusters }: ClusterContext,
+    ClusterContext { world, verbosity, clock, fork, clusters, instruments }: ClusterContext,
 ) -> anyhow::Result<RunningCluster> {
     // by the clock of the machine, whatever the time of the cluster
     let began = RealInstant::now();
@@ -242,8 +246,9 @@ async fn start_components(
     let is_shared = config.etcd.is_some();
     let mut errors = ConfigErrors::default();
     let candidate = crate::controller_manager::identity(&world);
-    let lease =
-        components.election.and_then(|it| it.read(candidate, &names, &mut errors)).filter(|_| is_shared);
+    let candidates = instruments.as_ref().map_or(0, |it| it.candidates);
+    let lease = components.election.and_then(|it| it.read(candidate, &names, &mut errors));
+    let lease = lease.filter(|_| is_shared || candidates > 0);
     let node = match &components.agent {
         Some(agent) => prepare_node(agent, &config, own.as_ref(), &data_dir, &world).await?,
         None => NodePlan::default(),
@@ -317,15 +322,24 @@ async fn start_components(
         }
     };
     let server = start_server(config, mode, location, own.as_ref(), deployment, &world).await?;
-    let (local, mut running) = (InMemoryServer::new(&server, &world), Vec::new());
+    let observing = instruments.as_ref().map(|it| it.observe(&server, &world));
+    let (local, mut running) = (InMemoryServer::new(&server, &world, instruments), Vec::new());
     if let Some((options, flag)) = scheduler {
         let lease = lease
             .clone()
             .map(|lease| leader::Options { name: format!("{}-scheduler", names.prefix), ..lease });
-        running.push(scheduler::start(&local, &names, options, lease, flag, metrics.clone(), &world));
+        for (lease, component) in candidates_of(lease.as_ref(), candidates, "scheduler") {
+            let election = (lease, local.instrument(&component));
+            let (options, flag, metrics) = (options.clone(), flag.clone(), metrics.clone());
+            running.push(scheduler::start(&local, &names, options, election, flag, metrics, &world));
+        }
     }
     if let Some((options, flag)) = loops {
-        running.push(control_loops::start(&local, &names, options, lease, flag, metrics.clone(), &world));
+        for (lease, component) in candidates_of(lease.as_ref(), candidates, "controller-manager") {
+            let election = (lease, local.instrument(&component));
+            let (options, flag, metrics) = (options.clone(), flag.clone(), metrics.clone());
+            running.push(control_loops::start(&local, &names, options, election, flag, metrics, &world));
+        }
     }
     let mut dns_service = None;
     if let Some(options) = cluster_dns {
@@ -360,7 +374,32 @@ async fn start_components(
         false => String::new(),
     };
     let messages = format!("{shared_keys}{}", node.message);
-    Ok(RunningCluster { server, running, kubeconfig: written, messages, _data_dir: data_dir, began })
+    Ok(RunningCluster {
+        server,
+        running,
+        kubeconfig: written,
+        messages,
+        _data_dir: data_dir,
+        _observing: observing,
+        began,
+    })
+}
+
+/// The lease and the name of each process that would run a component: one, unless a test lets several compete.
+fn candidates_of(
+    lease: Option<&leader::Options>,
+    candidates: u32,
+    component: &str,
+) -> Vec<(Option<leader::Options>, String)> {
+    let Some(lease) = lease.filter(|_| candidates > 0) else {
+        return vec![(lease.cloned(), component.to_owned())];
+    };
+    let candidate = |number| {
+        let name = format!("{component}-{number}");
+        let identity = format!("{}-{name}", lease.identity);
+        (Some(leader::Options { identity, ..lease.clone() }), name)
+    };
+    (0..candidates).map(candidate).collect()
 }
 
 /// Keys and certificates for the snapshots of a cluster without files.
@@ -377,6 +416,8 @@ pub struct RunningCluster {
     messages: String,
     /// Locked until the end.
     _data_dir: DataDir,
+    /// The observer of a test.
+    _observing: Option<JoinSet<()>>,
     began: RealInstant,
 }
 

@@ -72,7 +72,7 @@ pub async fn start(
     world: &World,
 ) -> (InProcess, DnsService) {
     let name = format!("{}-dns", names.prefix);
-    let as_user = in_memory(server, &name);
+    let as_user = in_memory(server, &name, None);
     let client = as_user(User::named(component_roles::dns_user(names)).authenticated());
     let admin = User { groups: vec![auth::MASTERS.to_owned()], ..User::named("system:apiserver") };
     let admin = as_user(admin.authenticated());
@@ -118,6 +118,7 @@ pub async fn start(
         flag: RunningFlag::new("dns"),
         metrics: Metrics::new(registry),
         world: world.clone(),
+        instrument: None,
     };
     (InProcess::start(identity, work).and_then(withdraw), service)
 }

@@ -179,7 +179,7 @@ pub fn start(
     if let Err(why) = files.write_kubeconfig(server) {
         tracing::warn!(why = format!("{why:#}"), "the node has no kubeconfig");
     }
-    let client = in_memory(server, &names.agent)(node_user(&node_name()));
+    let client = in_memory(server, &names.agent, None)(node_user(&node_name()));
     let work = AgentWork(AgentProcess {
         arguments: files.arguments(config, endpoint),
         dns_arguments: DnsArguments::new(dns),
@@ -197,6 +197,7 @@ pub fn start(
         flag: RunningFlag::new("nodeagent"),
         metrics: Metrics::new(registry),
         world: world.clone(),
+        instrument: None,
     };
     InProcess::start(identity, work)
 }

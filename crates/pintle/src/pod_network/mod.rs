@@ -107,7 +107,7 @@ pub fn start(
     world: &World,
 ) -> InProcess {
     const NAME: &str = "pod-network";
-    let client = in_memory(server, NAME)(node_user(&node_name()));
+    let client = in_memory(server, NAME, None)(node_user(&node_name()));
     let work = NetworkWork { client: client.clone(), endpoint: endpoint.to_owned(), world: world.clone() };
     let identity = Identity {
         client,
@@ -116,6 +116,7 @@ pub fn start(
         flag: RunningFlag::new("network"),
         metrics: Metrics::new(registry),
         world: world.clone(),
+        instrument: None,
     };
     InProcess::start(identity, work)
 }

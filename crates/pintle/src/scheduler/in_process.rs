@@ -1,7 +1,7 @@
 //! The scheduler in the process of the API server.
 
 use super::configuration;
-use crate::in_process::{Identity, InMemoryServer, InProcess, RunningFlag, Work, in_memory};
+use crate::in_process::{Identity, InMemoryServer, InProcess, Instrument, RunningFlag, Work, in_memory};
 use crate::options::{ConfigErrors, SchedulerGates, read_config};
 use auth::User;
 use client::Client;
@@ -51,16 +51,17 @@ pub fn start(
     server: &InMemoryServer<'_>,
     names: &Names,
     options: Options,
-    lease: Option<leader::Options>,
+    (lease, instrument): (Option<leader::Options>, Option<Instrument>),
     flag: RunningFlag,
     registry: Arc<Registry>,
     world: &World,
 ) -> InProcess {
     let agent = format!("{}-scheduler", names.prefix);
     let user = User::named(format!("system:{agent}")).authenticated();
-    let client = in_memory(server, &agent)(user);
+    let client = in_memory(server, &agent, instrument.as_ref())(user);
     let options = Options { metrics: scheduler::metrics::Metrics::new(&registry), ..options };
     let work = SchedulerWork { client: client.clone(), world: world.clone(), options };
     let metrics = Metrics::new(registry);
-    InProcess::start(Identity { client, name: agent, lease, flag, metrics, world: world.clone() }, work)
+    let world = world.clone();
+    InProcess::start(Identity { client, name: agent, lease, flag, metrics, world, instrument }, work)
 }

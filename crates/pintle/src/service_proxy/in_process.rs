@@ -148,7 +148,7 @@ pub fn start(
 ) -> InProcess {
     let agent = format!("{}-proxy", names.prefix);
     let user = User::named(format!("system:{agent}")).authenticated();
-    let as_user = in_memory(server, &agent);
+    let as_user = in_memory(server, &agent, None);
     let client = as_user(user);
     let admin = User { groups: vec![auth::MASTERS.to_owned()], ..User::named("system:apiserver") };
     let proxy = ServiceProxy::new(configuration, names, registry.clone(), world);
@@ -166,6 +166,7 @@ pub fn start(
         flag: RunningFlag::new("proxy"),
         metrics: Metrics::new(registry),
         world: world.clone(),
+        instrument: None,
     };
     InProcess::start(identity, work)
 }
