@@ -18,11 +18,13 @@
 //! | `crashes` | a run with one server that is killed |
 //! | `etcd_faults` | a run with two servers on an etcd whose members fail |
 //! | `report` | what was done and found, as text |
+//! | `cluster` | whole clusters under a simulated clock, and what must hold in them at every change |
 //!
 //! Invariants: the checker knows nothing about the server but its API; a rule that no planted fault breaks is not a rule
 //! (`check::tests`).
 
 pub mod check;
+pub mod cluster;
 pub mod crashes;
 mod crew;
 mod etcd;

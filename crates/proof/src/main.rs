@@ -2,6 +2,7 @@
 
 use anyhow::Context;
 use clap::Parser;
+use proof::cluster::campaign;
 use proof::report::Report;
 use proof::{crashes, etcd_faults};
 use std::io::{Write, stdout};
@@ -38,6 +39,18 @@ struct Arguments {
     /// --kills
     #[arg(long)]
     etcd: bool,
+    /// Instead of kills of one server: whole clusters under a simulated clock, each with the next seed
+    #[arg(long, conflicts_with = "etcd")]
+    cluster: bool,
+    /// The hours of cluster time that are simulated, with --cluster
+    #[arg(long, default_value_t = 2.0)]
+    hours: f64,
+    /// The minutes of cluster time in which a cluster works, before it rests, with --cluster
+    #[arg(long, default_value_t = 40)]
+    minutes: u64,
+    /// Clusters that run side by side, with --cluster
+    #[arg(long, default_value_t = 1)]
+    jobs: usize,
     /// The program of etcd
     #[arg(long, default_value = "etcd", value_name = "FILE")]
     etcd_program: PathBuf,
@@ -50,10 +63,12 @@ struct Arguments {
 async fn main() -> anyhow::Result<ExitCode> {
     let arguments = Arguments::parse();
     let _ = rustls::crypto::ring::default_provider().install_default();
+    if arguments.cluster {
+        return simulate(&arguments).await;
+    }
+    let seed = arguments.seed();
     let variable = || std::env::var_os("PINTLE").map(PathBuf::from);
     let binary = arguments.pintle.or_else(variable).unwrap_or_else(|| "pintle".into());
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let seed = arguments.seed.unwrap_or(now.as_secs());
     let encryption: &[bool] = match &*arguments.encryption {
         "true" => &[true],
         "false" => &[false],
@@ -97,4 +112,34 @@ async fn main() -> anyhow::Result<ExitCode> {
         std::fs::write(file, text).with_context(|| format!("cannot write {}", file.display()))?;
     }
     Ok(if is_correct { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+impl Arguments {
+    fn seed(&self) -> u64 {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        self.seed.unwrap_or(now.as_secs())
+    }
+}
+
+/// Runs whole clusters.
+async fn simulate(arguments: &Arguments) -> anyhow::Result<ExitCode> {
+    let plan = campaign::Plan {
+        seed: arguments.seed(),
+        total: Duration::from_secs_f64(arguments.hours.max(0.0) * 3600.0),
+        round: Duration::from_secs(arguments.minutes * 60),
+        jobs: arguments.jobs,
+    };
+    println(&format!("whole clusters, seed {}", plan.seed));
+    let report = campaign::run(&plan, |line| println(&line)).await;
+    println(&report.to_string());
+    if let Some(file) = &arguments.report {
+        let text = format!("{report}\n{}", report.traces());
+        std::fs::write(file, text).with_context(|| format!("cannot write {}", file.display()))?;
+    }
+    Ok(if report.is_correct() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn println(line: &str) {
+    // a closed terminal is not an error
+    let _ = writeln!(stdout(), "{line}");
 }

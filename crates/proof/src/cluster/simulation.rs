@@ -1,0 +1,248 @@
+//! One cluster: work and failures while its clock moves in steps, then rest, and what must hold meanwhile.
+
+use super::caller;
+use super::choice::Choice;
+use super::failures::{Failure, Failures};
+use super::fields::{has_finalizer, is_terminating, uid};
+use super::history::{Note, ObjectKey};
+use super::invariants::convergence;
+use super::invariants::finalizers::FINALIZER;
+use super::observer::Observer;
+use super::workload::{Action, Request, Workload};
+use futures_util::future::join_all;
+use pintle_test::{Clock, Cluster, ClusterOptions, CrashPoint, Instruments};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+const NODES: u32 = 5;
+/// The time before the first work, in which the cluster starts.
+const START: Duration = Duration::from_secs(60);
+/// The time for everything to become as it should be: the longest back-off of a Job, and the wait for a lost node.
+const REST: Duration = Duration::from_secs(20 * 60);
+/// The time of a cluster beside that of its work.
+pub const OVERHEAD: Duration = Duration::from_secs(22 * 60);
+
+/// What a simulation did and found.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    pub seed: u64,
+    /// The time of the cluster.
+    pub simulated: Duration,
+    pub changes: u64,
+    /// The same for two runs that went the same way.
+    pub digest: u64,
+    /// By kind.
+    pub counts: BTreeMap<String, u64>,
+    pub breaches: Vec<super::invariants::Breach>,
+    pub trace: Vec<String>,
+}
+
+/// See the module.
+struct Simulation {
+    cluster: Cluster,
+    observer: Observer,
+    workload: Workload,
+    failures: Failures,
+    choice: Choice,
+    crash_points: Vec<(String, CrashPoint)>,
+    /// Nodes that are silent until a time since the start.
+    silent: Vec<(String, Duration)>,
+    disks_lost: u64,
+    passed: Duration,
+    counts: BTreeMap<String, u64>,
+}
+
+/// The components of a cluster whose control managers and schedulers compete, or do not.
+fn components(candidates: u32) -> Vec<(String, CrashPoint)> {
+    let names = match candidates {
+        0 => vec!["scheduler".to_owned(), "controller-manager".to_owned()],
+        candidates => (0..candidates)
+            .flat_map(|it| [format!("scheduler-{it}"), format!("controller-manager-{it}")])
+            .collect(),
+    };
+    let names = names.into_iter().chain(["simulated nodes".to_owned()]);
+    names.map(|name| (name, CrashPoint::default())).collect()
+}
+
+/// Runs a cluster for so long, and then until it rests.
+pub async fn run(seed: u64, length: Duration) -> anyhow::Result<Outcome> {
+    let (sender, incoming) = tokio::sync::mpsc::unbounded_channel();
+    let candidates = if seed % 2 == 1 { 2 } else { 0 };
+    let crash_points = components(candidates);
+    let instruments = Instruments { candidates, crash_points: crash_points.clone(), observer: sender };
+    let options = ClusterOptions {
+        nodes: NODES,
+        clock: Clock::Manual { seed: Some(seed) },
+        instruments: Some(instruments),
+        ..ClusterOptions::default()
+    };
+    let mut simulation = Simulation {
+        cluster: Cluster::start(options).await?,
+        observer: Observer::new(incoming),
+        workload: Workload::new(seed),
+        failures: Failures::new(seed.wrapping_add(1) << 1, crash_points.len(), NODES.into()),
+        choice: Choice::new(!seed),
+        crash_points,
+        silent: Vec::new(),
+        disks_lost: 0,
+        passed: Duration::ZERO,
+        counts: BTreeMap::new(),
+    };
+    simulation.work(length).await?;
+    simulation.rest().await?;
+    let Simulation { cluster, observer, passed, mut counts, crash_points, .. } = simulation;
+    cluster.stop().await?;
+    for (name, point) in &crash_points {
+        counts.insert(format!("crashes of {name}"), point.crashes());
+    }
+    Ok(Outcome {
+        seed,
+        simulated: passed,
+        changes: observer.changes,
+        digest: observer.digest(),
+        counts,
+        breaches: observer.breaches,
+        trace: observer.trace.into(),
+    })
+}
+
+impl Simulation {
+    async fn work(&mut self, length: Duration) -> anyhow::Result<()> {
+        self.advance(START).await?;
+        for action in self.workload.start() {
+            self.act(action).await?;
+        }
+        while self.passed < length {
+            if let Some(failure) = self.failures.next() {
+                self.fail(failure).await?;
+            }
+            for _ in 0..self.choice.between(1, 3) {
+                let action = self.workload.next(&self.observer.objects);
+                self.act(action).await?;
+            }
+            self.run_finalizers(50).await?;
+            let longest = *self.choice.pick(&[2_000, 20_000, 20_000, 120_000]);
+            self.advance(Duration::from_millis(self.choice.between(1, longest))).await?;
+            self.end_silences(false).await?;
+        }
+        Ok(())
+    }
+
+    /// Ends all failures, and waits until nothing is left to do.
+    async fn rest(&mut self) -> anyhow::Result<()> {
+        self.observer.write("rest".to_owned());
+        self.cluster.clear_faults().await?;
+        self.crash_points.iter().for_each(|it| it.1.disarm());
+        self.end_silences(true).await?;
+        for action in self.workload.finish() {
+            self.act(action).await?;
+        }
+        let step = REST / 20;
+        for _ in 0..20 {
+            self.advance(step).await?;
+            self.run_finalizers(100).await?;
+        }
+        self.advance(step).await?;
+        let breaches = convergence::check(&self.observer.objects);
+        self.observer.breaches.extend(breaches);
+        Ok(())
+    }
+
+    async fn advance(&mut self, by: Duration) -> anyhow::Result<()> {
+        self.cluster.advance(by).await?;
+        self.passed += by;
+        self.observer.take()
+    }
+
+    fn count(&mut self, what: &str) {
+        *self.counts.entry(what.to_owned()).or_default() += 1;
+    }
+
+    /// Sends the requests of an action, all at the same time.
+    async fn act(&mut self, action: Action) -> anyhow::Result<()> {
+        self.observer.write(format!("          > {}", action.what));
+        for request in action.requests.iter().filter(|it| it.method == "DELETE") {
+            let key = &request.key;
+            if let Some(object) = self.observer.objects.get(&key.resource, &key.namespace, &key.name) {
+                let uid = uid(object).to_owned();
+                self.observer.note(Note::Deletes { uid });
+            }
+        }
+        let client = self.cluster.client();
+        let statuses = join_all(action.requests.iter().map(|request| caller::send(client, request))).await;
+        for (request, status) in action.requests.iter().zip(statuses) {
+            let status = status?;
+            let verb = if request.subresource.is_empty() { request.method } else { request.subresource };
+            self.count(&format!("{} {verb} {status}", request.key.resource));
+            if status >= 400 {
+                self.observer.write(format!("            {verb} {}: {status}", request.key));
+            }
+            anyhow::ensure!(status != 400 && status != 422, "{} {}: {status}", verb, request.body);
+        }
+        Ok(())
+    }
+
+    /// The client whose finalizers there are: runs some of those that are due.
+    async fn run_finalizers(&mut self, percent: u64) -> anyhow::Result<()> {
+        let objects = self.observer.objects.of("configmaps");
+        let due = objects.filter(|(_, it)| is_terminating(it) && has_finalizer(it, FINALIZER));
+        let due: Vec<(ObjectKey, String)> = due.map(|(key, it)| (key.clone(), uid(it).to_owned())).collect();
+        for (key, uid) in due {
+            if self.choice.chance(percent) {
+                self.observer.note(Note::RemovesFinalizer { uid });
+                let body = json!({"metadata": {"finalizers": null}});
+                let request = Request { method: "PATCH", key, subresource: "", body };
+                self.act(Action { what: "run a finalizer".to_owned(), requests: vec![request] }).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn fail(&mut self, failure: Failure) -> anyhow::Result<()> {
+        self.observer.write(format!("          ! {failure:?}"));
+        match failure {
+            Failure::Faults(Some(document)) => {
+                self.count("faults of requests");
+                self.cluster.set_faults(&document.to_string()).await?;
+            }
+            Failure::Faults(None) => self.cluster.clear_faults().await?,
+            Failure::Crash { component, polls, down_for } => {
+                self.crash_points[component].1.arm(polls, down_for)
+            }
+            Failure::Silence { node, length } => {
+                let node = format!("node-{node}");
+                self.count("silent nodes");
+                self.annotate(&node, "silent", json!("true")).await?;
+                self.silent.push((node, self.passed + length));
+            }
+            Failure::DiskLoss { node } => {
+                self.count("lost disks");
+                self.disks_lost += 1;
+                let name = self.disks_lost.to_string();
+                self.annotate(&format!("node-{node}"), "disk-lost", json!(name)).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn end_silences(&mut self, ends_all: bool) -> anyhow::Result<()> {
+        let passed = self.passed;
+        let (over, on): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.silent).into_iter().partition(|it| ends_all || it.1 <= passed);
+        self.silent = on;
+        for (node, _) in over {
+            if !self.silent.iter().any(|it| it.0 == node) {
+                self.annotate(&node, "silent", Value::Null).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn annotate(&mut self, node: &str, setting: &str, value: Value) -> anyhow::Result<()> {
+        let body = json!({"metadata": {"annotations": {format!("simulation.pintle.io/{setting}"): value}}});
+        let request =
+            Request { method: "PATCH", key: ObjectKey::new("nodes", "", node), subresource: "", body };
+        self.act(Action { what: format!("{setting} {node}"), requests: vec![request] }).await
+    }
+}
