@@ -71,6 +71,11 @@ fn pods_are_counted_on_top_of_the_status() {
     let listed = json!({"uncountedTerminatedPods": {"succeeded": ["a", "x"], "failed": ["b", "y"]}});
     check(json!({}), listed, &ended, (3, 3));
     check(json!({}), json!({"succeeded": 1}), &["a Succeeded -finalizer", "b Failed -finalizer"], (1, 0));
+    // listed as failed because it was deleted; its containers ended without an error
+    let failed = json!({"succeeded": 1, "uncountedTerminatedPods": {"failed": ["e"]}});
+    check(json!({}), failed, &["e Succeeded -deleting"], (1, 1));
+    let failed = json!({"completedIndexes": "0", "uncountedTerminatedPods": {"failed": ["e"]}});
+    check(json!({"completionMode": "Indexed"}), failed, &["e Succeeded 1 -deleting"], (1, 1));
     // a failure policy waits for the final state
     let rules = |action: &str| {
         let on = json!([{"type": "DisruptionTarget", "status": "True"}]);

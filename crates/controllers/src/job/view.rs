@@ -107,7 +107,8 @@ impl View<'_> {
         failure_policy::action(self.spec.pod_failure_policy.as_deref(), pod)
     }
 
-    /// How many pods have succeeded and failed, including pods that the status does not have yet.
+    /// How many pods have succeeded and failed, including pods that the status does not have yet. A pod that is listed as
+    /// failed, because it was deleted, stays a failure even if its containers end without an error.
     pub fn counts(&self) -> (i32, i32) {
         let uncounted = UncountedPods::of(self.status);
         let fresh = |known: &HashSet<&str>, counts: &dyn Fn(&Pod) -> bool| {
@@ -118,7 +119,9 @@ impl View<'_> {
         let succeeded = match self.is_indexed() {
             true => self.succeeded_indexes().count(),
             false => {
-                let fresh = fresh(&uncounted.succeeded, &|pod| state::phase(pod) == "Succeeded");
+                let has_succeeded =
+                    |pod: &Pod| state::phase(pod) == "Succeeded" && !uncounted.failed.contains(pod.uid());
+                let fresh = fresh(&uncounted.succeeded, &has_succeeded);
                 self.status.succeeded.saturating_add(fresh)
             }
         };
@@ -132,12 +135,13 @@ impl View<'_> {
         Indexes::parse(&self.status.completed_indexes, self.completions())
     }
 
-    /// The indexes in the status, and those of pods that have succeeded since.
+    /// The indexes in the status, and those of pods that have succeeded since and are not listed as failed.
     pub fn succeeded_indexes(&self) -> Indexes {
         let mut indexes = self.completed_indexes();
+        let failed = UncountedPods::of(self.status).failed;
         let succeeded = self.pods.iter().filter(|it| state::phase(it) == "Succeeded" && self.is_in_range(it));
         succeeded
-            .filter(|it| self.tracking.is_tracked(it))
+            .filter(|it| self.tracking.is_tracked(it) && !failed.contains(it.uid()))
             .filter_map(|it| self.tracking.index(it))
             .for_each(|it| indexes.add(it));
         indexes

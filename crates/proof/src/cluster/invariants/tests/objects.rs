@@ -83,7 +83,7 @@ fn faults_of_the_garbage_collector_are_found() {
 }
 
 #[test]
-fn what_exceeds_a_quota_is_found() {
+fn an_exceeded_quota_is_found() {
     let quota = |used: &str| {
         json!({"spec": {"hard": {"count/configmaps": "2", "pods": "1"}},
                "status": {"hard": {"count/configmaps": "2", "pods": "1"}, "used": {"count/configmaps": used}}})
