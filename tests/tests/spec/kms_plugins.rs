@@ -198,6 +198,7 @@ async fn values_of_upstream_are_read() {
             previous: None,
             at: 0,
             expires_at: None,
+            encoded_by: None,
             history: false,
         };
         let registry = Registry::default();
