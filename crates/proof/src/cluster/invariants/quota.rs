@@ -59,7 +59,8 @@ impl Invariant for Quota {
             return;
         }
         for (key, quota) in objects.within("resourcequotas", namespace) {
-            let is_older = text(quota, "/metadata/uid") != "" && quota.pointer("/status/hard").is_some();
+            let is_older =
+                !text(quota, "/metadata/uid").is_empty() && quota.pointer("/status/hard").is_some();
             let Some(hard) = amount(quota.pointer("/spec/hard"), counted).filter(|_| is_older) else {
                 continue;
             };
