@@ -76,6 +76,8 @@ failSwapOn: false
 imageGCHighThresholdPercent: 100
 evictionHard: {nodefs.available: 1%, imagefs.available: 1%, nodefs.inodesFree: 1%}
 END
+  # the rates of the peer when it was measured
+  [ ${#bench[@]} -eq 0 ] || printf '%s\n' 'kubeAPIQPS: 100' 'kubeAPIBurst: 200' >>"$scratch/$name/agent.yaml"
 }
 say "a machine without a container runtime"
 make_switch lan

@@ -174,6 +174,22 @@ fn grouped<'a>(code: &'a str, opening: &'a str, wanted: &'a str) -> impl Iterato
     imports.filter(move |at| lexer::words(inside(*at)).any(|(_, word)| word == wanted))
 }
 
+/// Crates whose work goes the same way in every run of a cluster with a manual clock and a seed.
+const REPRODUCIBLE: &[&str] = &["client", "controllers", "scheduler", "simulation"];
+
+#[test]
+fn no_future_is_drawn_at_random() {
+    const SELECT: &str = "select! {";
+    let mut breaches = Breaches::new();
+    let modules = tree::modules().values();
+    for module in modules.filter(|it| !it.test && REPRODUCIBLE.contains(&it.krate.as_str())) {
+        let is_random = |at: &usize| !module.code[at + SELECT.len()..].trim_start().starts_with("biased;");
+        let found = module.uses(SELECT).filter(is_random);
+        breaches.extend(found.map(|at| format!("{}: `select!` without `biased;`", module.place(at))));
+    }
+    assert_none(breaches);
+}
+
 const LONGEST: usize = 1000;
 
 #[test]

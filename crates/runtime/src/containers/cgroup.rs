@@ -1,11 +1,14 @@
 //! Control groups of containers, in version 1 (a tree for each controller) and version 2 (one tree).
 
+use super::devices::{DeviceRule, program};
 use crate::stats::{CpuStats, MemoryStats};
 use crate::steps::step;
 use crate::{LinuxResources, RuntimeError};
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 /// Controllers of version 1 that containers are put into.
@@ -27,23 +30,21 @@ const CONTROLLERS: [&str; 13] = [
 const PROCESSES: &str = "cgroup.procs";
 
 /// See the module.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct Cgroups {
     root: PathBuf,
     /// Controllers of version 1; none with version 2.
     pub controllers: Vec<String>,
+    /// The last program for devices, with its instructions: most containers have the same one.
+    device_program: Mutex<Option<(Vec<u64>, OwnedFd)>>,
 }
-
-/// Access to devices, as in `c 1:3 rwm`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DeviceRule(pub String);
 
 impl Cgroups {
     pub fn detect(root: &Path) -> Self {
         let is_unified = root.join("cgroup.controllers").exists();
         let is_mounted = |it: &&&str| !is_unified && root.join(it).join(PROCESSES).exists();
         let controllers = CONTROLLERS.iter().filter(is_mounted).map(|it| (*it).to_owned()).collect();
-        Cgroups { root: root.to_owned(), controllers }
+        Cgroups { root: root.to_owned(), controllers, device_program: Mutex::default() }
     }
 
     fn directories(&self, path: &str) -> Vec<(String, PathBuf)> {
@@ -84,13 +85,15 @@ impl Cgroups {
         Ok(files)
     }
 
-    /// Removes a group; its processes have ended, or are about to.
+    /// Removes a group, with those that its container has made; its processes have ended, or are about to.
     pub fn remove(&self, path: &str) -> io::Result<()> {
         for (_, directory) in self.directories(path) {
-            step("remove a control group", &directory);
-            match fs::remove_dir(&directory) {
-                Err(why) if why.kind() != io::ErrorKind::NotFound => return Err(why),
-                _ => {}
+            for directory in tree(&directory).iter().rev() {
+                step("remove a control group", directory);
+                match fs::remove_dir(directory) {
+                    Err(why) if why.kind() != io::ErrorKind::NotFound => return Err(why),
+                    _ => {}
+                }
             }
         }
         Ok(())
@@ -119,14 +122,37 @@ impl Cgroups {
         refused.into_iter().try_for_each(write)
     }
 
-    /// Restricts devices with version 1; version 2 has no files for it.
-    pub fn allow_devices(&self, path: &str, rules: &[DeviceRule]) -> io::Result<()> {
-        if !self.controllers.iter().any(|it| it == "devices") {
-            return Ok(());
-        }
+    /// Restricts a new group to these devices. Returns whether this machine can do so.
+    pub fn restrict_devices(&self, path: &str, rules: &[DeviceRule]) -> io::Result<bool> {
         let directory = self.directory(path, "devices");
+        if self.controllers.is_empty() {
+            return match self.attach_device_program(&directory, program(rules)) {
+                Ok(()) => Ok(true),
+                Err(why) => {
+                    tracing::warn!(%why, "the kernel takes no programs for devices, so containers make no device nodes");
+                    Ok(false)
+                }
+            };
+        }
+        if !self.controllers.iter().any(|it| it == "devices") {
+            return Ok(false);
+        }
         fs::write(directory.join("devices.deny"), "a")?;
-        rules.iter().try_for_each(|rule| fs::write(directory.join("devices.allow"), &rule.0))
+        for rule in rules {
+            fs::write(directory.join("devices.allow"), rule.to_string())?;
+        }
+        Ok(true)
+    }
+
+    fn attach_device_program(&self, directory: &Path, instructions: Vec<u64>) -> io::Result<()> {
+        let directory = fs::File::open(directory)?;
+        let mut last = self.device_program.lock();
+        let loaded = match last.take().filter(|(loaded, _)| *loaded == instructions) {
+            Some((_, loaded)) => loaded,
+            None => kernel_programs::load_device_program(&instructions)?,
+        };
+        let (_, loaded) = last.insert((instructions, loaded));
+        kernel_programs::attach_device_program(&directory, &*loaded)
     }
 
     /// Use of CPU and memory.
@@ -181,9 +207,15 @@ fn enable_controllers(root: &Path, directory: &Path) -> io::Result<()> {
     let inside = directory.strip_prefix(root).map_err(io::Error::other)?;
     let mut current = root.to_owned();
     for component in inside.components() {
+        let file = current.join("cgroup.subtree_control");
+        // each write waits until groups that were removed are gone, so none is made in vain
+        let enabled = fs::read_to_string(&file).unwrap_or_default();
+        let is_enabled = |it: &str| enabled.split_whitespace().any(|name| name == it);
         for controller in ["cpu", "memory", "cpuset", "io", "pids", "hugetlb"] {
-            // a controller that the kernel lacks, or that is enabled
-            let _ = fs::write(current.join("cgroup.subtree_control"), format!("+{controller}"));
+            if !is_enabled(controller) {
+                // the kernel may lack it
+                let _ = fs::write(&file, format!("+{controller}"));
+            }
         }
         current.push(component);
         if current != directory {
@@ -229,9 +261,9 @@ fn legacy_values(resources: &LinuxResources) -> Vec<FileValue> {
     if memory_limit > 0 {
         add("memory", "memory.limit_in_bytes", memory_limit.to_string());
     }
-    // without a limit of its own, swap does not add to the memory
-    if memory_swap_limit > 0 || memory_limit > 0 {
-        let limit = if memory_swap_limit > 0 { memory_swap_limit } else { memory_limit };
+    // without a limit of its own, swap does not add to the memory; -1 is no limit
+    if memory_swap_limit != 0 || memory_limit > 0 {
+        let limit = if memory_swap_limit != 0 { memory_swap_limit } else { memory_limit };
         add("memory", "memory.memsw.limit_in_bytes", limit.to_string());
     }
     if !resources.cpuset_cpus.is_empty() {
@@ -261,8 +293,13 @@ fn unified_values(resources: &LinuxResources) -> Vec<FileValue> {
     if memory_limit > 0 {
         add("memory.max", memory_limit.to_string());
     }
-    if memory_limit > 0 {
-        add("memory.swap.max", (memory_swap_limit - memory_limit).max(0).to_string());
+    // the limit of swap alone, and not together with the memory as in version 1
+    match memory_swap_limit {
+        ..0 => add("memory.swap.max", "max".to_owned()),
+        both if memory_limit > 0 => {
+            add("memory.swap.max", both.saturating_sub(memory_limit).max(0).to_string());
+        }
+        _ => {}
     }
     if !resources.cpuset_cpus.is_empty() {
         add("cpuset.cpus", resources.cpuset_cpus.clone());
@@ -291,10 +328,35 @@ pub fn has_oom_kill(files: &[PathBuf]) -> bool {
     text.lines().any(|line| line.strip_prefix("oom_kill ").is_some_and(|it| it.trim() != "0"))
 }
 
-/// The processes of a group that is named by its files `cgroup.procs`.
+/// The processes of a group that is named by its files `cgroup.procs`, and of those below it.
 pub fn processes(files: &[PathBuf]) -> Vec<i32> {
-    let text = files.first().and_then(|it| fs::read_to_string(it).ok()).unwrap_or_default();
-    text.lines().filter_map(|it| it.parse().ok()).collect()
+    let Some(directory) = files.first().and_then(|it| it.parent()) else { return Vec::new() };
+    let text = |it: &PathBuf| fs::read_to_string(it.join(PROCESSES)).unwrap_or_default();
+    let texts: Vec<_> = tree(directory).iter().map(text).collect();
+    texts.iter().flat_map(|it| it.lines()).filter_map(|it| it.parse().ok()).collect()
+}
+
+/// The file by which a process joins the group below a container's own that a process of the container is in: version 2
+/// puts none into a group that divides its memory among others. `own` is the container's file, `table` the text of
+/// `/proc/PID/cgroup`.
+pub fn group_below(own: &Path, table: &str) -> Option<PathBuf> {
+    let directory = own.parent()?;
+    let name = directory.file_name()?.to_str()?;
+    let path = table.lines().find_map(|line| line.strip_prefix("0::"))?;
+    let (_, below) = path.split_once(&format!("/{name}/"))?;
+    Some(directory.join(below).join(PROCESSES))
+}
+
+/// A group and those below it, each after its parent.
+fn tree(directory: &Path) -> Vec<PathBuf> {
+    let mut found = vec![directory.to_owned()];
+    let mut next = 0;
+    while next < found.len() {
+        let entries = fs::read_dir(&found[next]).into_iter().flatten().flatten();
+        found.extend(entries.filter(|it| it.file_type().is_ok_and(|it| it.is_dir())).map(|it| it.path()));
+        next += 1;
+    }
+    found
 }
 
 #[cfg(test)]
@@ -335,6 +397,54 @@ mod tests {
         assert!(!has_oom_kill(&files));
         fs::write(root.join("pods/a/memory.events"), "oom 1\noom_kill 2\n").unwrap();
         assert!(has_oom_kill(&files));
+    }
+
+    #[test]
+    fn swap_without_a_limit_is_a_limit_of_neither_version() {
+        let limits = |memory_limit, memory_swap_limit| {
+            let resources = LinuxResources { memory_limit, memory_swap_limit, ..LinuxResources::default() };
+            let swap = |all: Vec<FileValue>| {
+                all.into_iter().find(|it| it.1.contains("sw")).map(|(_, _, value)| value)
+            };
+            (swap(legacy_values(&resources)), swap(unified_values(&resources)))
+        };
+        let both = |v1: &str, v2: &str| (Some(v1.to_owned()), Some(v2.to_owned()));
+        assert_eq!(limits(0, 0), (None, None));
+        assert_eq!(limits(100, 0), both("100", "0"));
+        assert_eq!(limits(100, 100), both("100", "0"));
+        assert_eq!(limits(100, 150), both("150", "50"));
+        assert_eq!(limits(100, -1), both("-1", "max"));
+        assert_eq!(limits(0, -1), both("-1", "max"));
+    }
+
+    #[test]
+    fn groups_that_a_container_has_made_are_found() {
+        let own = Path::new("/sys/fs/cgroup/kubepods/podu/c1/cgroup.procs");
+        let below = |table: &str| group_below(own, table).map(|it| it.display().to_string());
+        assert_eq!(
+            below("0::/kubepods/podu/c1/init/deep\n").as_deref(),
+            Some("/sys/fs/cgroup/kubepods/podu/c1/init/deep/cgroup.procs")
+        );
+        // it is in the container's own, in another, or in none of version 2
+        assert_eq!(below("0::/kubepods/podu/c1\n"), None);
+        assert_eq!(below("0::/other/init\n"), None);
+        assert_eq!(below("4:memory:/kubepods/podu/c1/init\n"), None);
+
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("cgroup.controllers"), "memory").unwrap();
+        let unified = Cgroups::detect(folder.path());
+        let files = unified.create("/pods/a").unwrap();
+        for (group, pids) in [("pods/a", "1\n"), ("pods/a/b", "2\n3\n"), ("pods/a/b/c", "4\n")] {
+            fs::create_dir_all(folder.path().join(group)).unwrap();
+            fs::write(folder.path().join(group).join(PROCESSES), pids).unwrap();
+        }
+        assert_eq!(processes(&files), [1, 2, 3, 4]);
+        // files of control groups do not hinder their removal, those of this folder do
+        for group in ["pods/a", "pods/a/b", "pods/a/b/c"] {
+            fs::remove_file(folder.path().join(group).join(PROCESSES)).unwrap();
+        }
+        unified.remove("/pods/a").unwrap();
+        assert!(!folder.path().join("pods/a").exists() && folder.path().join("pods").exists());
     }
 
     #[test]

@@ -7,11 +7,20 @@ use std::os::fd::OwnedFd;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use tokio::io::unix::AsyncFd;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 
 /// See the module. `shutdown` closes it.
 pub struct DescriptorStream {
     file: Option<AsyncFd<OwnedFd>>,
+}
+
+/// Waits until a read of a descriptor returns at once, as that of a process does when it has ended.
+#[expect(
+    deprecated,
+    reason = "it is unsound with types that give out another descriptor later, which this one is not"
+)]
+pub async fn wait_until_readable(file: OwnedFd) -> io::Result<()> {
+    AsyncFd::with_interest(file, Interest::READABLE)?.readable().await.map(drop)
 }
 
 impl DescriptorStream {

@@ -1,15 +1,19 @@
 //! Containers: made, started, stopped, removed.
 
-use super::cgroup::DeviceRule;
+use super::devices::device_rules;
 use super::handlers;
+use super::init::users::{self, LookupError};
 use super::monitor_client::{during, failed};
-use super::process_spec::{pid_mode, process, root, signal_number};
+use super::overlay::Layers;
+use super::process_spec::{pid_mode, process, root, signal_number, sort_mounts};
 use super::protocol::{Reply, Request, StartRequest};
 use super::record::{ContainerRecord, Durability};
+use super::recovery::kill_processes;
 use super::sandboxes::unimplemented;
-use super::spec::{Overlay, ProcessSpec, RootSpec};
-use super::state::{Container, State, blocking, container_cgroup, image_error, not_found};
-use crate::images::root_dir::{remove_tree, tree_usage};
+use super::spec::{Overlay, ProcessSpec, RootSpec, UserSpec};
+use super::state::{Container, Sandbox, State, blocking, container_cgroup, image_error, not_found};
+use super::volumes;
+use crate::images::root_dir::{RootDir, remove_tree, tree_usage};
 use crate::images::{Image, flatten};
 use crate::steps::step;
 use crate::{
@@ -22,12 +26,16 @@ use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 const SIGKILL: i32 = 9;
-/// Attempts to remove a control group whose processes are about to end, and the time between them.
-const REMOVALS: u32 = 50;
-const REMOVAL_DELAY: Duration = Duration::from_millis(20);
+/// The bit of the capability to make device nodes.
+const MKNOD: u64 = 1 << 27;
+/// Attempts to remove a control group whose processes are about to end; a busy machine takes seconds for that.
+const REMOVALS: u32 = 500;
+/// The time before another look at what is about to end.
+const END_DELAY: Duration = Duration::from_millis(20);
 
 impl State {
     pub async fn create_container(
@@ -116,7 +124,6 @@ impl State {
             durable_file::directory(&directory.join(name), 0o755).map_err(during("make a container"))?;
         }
         filesystem.directory = directory.join("root");
-        filesystem.volumes = image.parsed.config.config.volumes.keys().cloned().collect();
         let paths: Vec<_> = layers.iter().map(|it| self.images.layers.files(it)).collect();
         match self.has_overlay && !paths.is_empty() {
             true => {
@@ -125,14 +132,15 @@ impl State {
             }
             false => flatten(&paths, &filesystem.directory).map_err(during("copy the image"))?,
         }
+        follow_image(directory, image, &mut filesystem, &spec.user)?;
         spec.cgroups = self.cgroups.create(cgroup).map_err(during("make the control group"))?;
         self.cgroups.apply(cgroup, resources)?;
         if !filesystem.is_privileged {
-            let rules = device_rules(&filesystem);
-            self.cgroups.allow_devices(cgroup, &rules).map_err(during("restrict devices"))?;
-            if self.cgroups.controllers.is_empty() {
-                // version 2 restricts devices by programs only; without the right to make nodes there are only those of /dev
-                spec.capabilities &= !(1 << 27);
+            let restricted = self.cgroups.restrict_devices(cgroup, &device_rules(&filesystem));
+            filesystem.has_restricted_devices = restricted.map_err(during("restrict devices"))?;
+            if !filesystem.has_restricted_devices {
+                // without the right to make nodes there are only those of /dev
+                spec.capabilities &= !MKNOD;
             }
         }
         spec.root = Some(filesystem);
@@ -160,6 +168,7 @@ impl State {
                 oci,
             }
         };
+        container.is_found.store(false, Ordering::Relaxed);
         let answered = sandbox.monitor.call(Request::Start(Box::new(request))).await;
         let outcome = match answered {
             Ok(Reply::Started { pid, started_at }) => {
@@ -188,12 +197,18 @@ impl State {
 
     pub async fn stop_container(self: &Arc<Self>, id: &str, grace: Duration) -> Result<(), RuntimeError> {
         let Ok(container) = self.container(id) else { return Ok(()) };
-        let (is_running, signal, sandbox) = {
+        let (is_started, is_ended, signal, sandbox) = {
             let record = container.record.lock();
-            (record.started_at > 0 && record.exit.is_none(), record.stop_signal, record.sandbox_id.clone())
+            (record.started_at > 0, record.exit.is_some(), record.stop_signal, record.sandbox_id.clone())
         };
-        if !is_running {
+        if is_ended {
             return Ok(());
+        }
+        if !is_started {
+            return match container.is_found.load(Ordering::Relaxed) {
+                true => self.end_start(&container, &*self.sandbox(&sandbox)?).await,
+                false => Ok(()),
+            };
         }
         let sandbox = self.sandbox(&sandbox)?;
         if !grace.is_zero() {
@@ -207,12 +222,29 @@ impl State {
         Ok(())
     }
 
-    async fn send_signal(
-        &self,
-        sandbox: &super::state::Sandbox,
-        id: &str,
-        signal: i32,
-    ) -> Result<(), RuntimeError> {
+    /// Ends a start that an agent requested before it was killed. The monitor has read that request before this one.
+    async fn end_start(&self, container: &Container, sandbox: &Sandbox) -> Result<(), RuntimeError> {
+        let id = container.record.lock().id.clone();
+        loop {
+            let request = Request::Signal { container: id.clone(), signal: SIGKILL };
+            match sandbox.monitor.call(request).await {
+                Ok(Reply::Ended { .. }) => break,
+                // the process is about to end, or an external runtime still makes it
+                Ok(_) => env::sleep(&self.world, END_DELAY).await,
+                Err(_) if sandbox.record.lock().monitor_directory().is_none() => {
+                    kill_processes(container);
+                    break;
+                }
+                Err(why) => return Err(why),
+            }
+        }
+        container.load_start();
+        container.load_exit();
+        self.lose_container(container);
+        Ok(())
+    }
+
+    async fn send_signal(&self, sandbox: &Sandbox, id: &str, signal: i32) -> Result<(), RuntimeError> {
         let request = Request::Signal { container: id.to_owned(), signal };
         if let Reply::Ended { .. } = sandbox.monitor.call(request).await?
             && let Ok(container) = self.container(id)
@@ -237,10 +269,11 @@ impl State {
             match self.cgroups.remove(&cgroup) {
                 Ok(()) => break,
                 Err(why) if attempt == REMOVALS => return Err(during("remove the control group")(why)),
-                Err(_) => env::sleep(&self.world, REMOVAL_DELAY).await,
+                Err(_) => env::sleep(&self.world, END_DELAY).await,
             }
         }
         let directory = container.directory.clone();
+        container.end_writing();
         blocking(move || {
             // without its record the rest is removed by the next agent, if this one is killed here
             step("remove the record of a container", &directory);
@@ -363,25 +396,40 @@ impl State {
     }
 }
 
+/// Checks the user and makes the volumes of a container by the content of its image.
+fn follow_image(
+    directory: &Path,
+    image: &Image,
+    filesystem: &mut RootSpec,
+    user: &UserSpec,
+) -> Result<(), RuntimeError> {
+    let declared = &image.parsed.config.config.volumes;
+    if declared.is_empty() && !users::has_name(user) {
+        return Ok(());
+    }
+    let place = &filesystem.directory;
+    let content = match &filesystem.overlay {
+        Some(overlay) => Layers { paths: &overlay.layers, place }.open(),
+        None => RootDir::open(place),
+    };
+    let content = content.map_err(during("open the image"))?;
+    users::resolve_inside(user, &content).map_err(|why| {
+        failed(match why {
+            LookupError::User(_) => "failed to create container: no users found",
+            LookupError::Group(_) => "failed to create container: no groups found",
+        })
+    })?;
+    let declared = declared.keys().map(String::as_str);
+    let made = volumes::make(&directory.join("volumes"), declared, &filesystem.mounts, &content);
+    filesystem.mounts.extend(made.map_err(during("make the volumes of the image"))?);
+    sort_mounts(&mut filesystem.mounts);
+    Ok(())
+}
+
 fn container_state(record: &ContainerRecord) -> ContainerState {
     match (&record.exit, record.started_at) {
         (Some(_), _) => ContainerState::Exited,
         (None, 0) => ContainerState::Created,
         (None, _) => ContainerState::Running,
     }
-}
-
-/// The devices that a container may use: its own, terminals, and nodes that it makes without opening them.
-fn device_rules(root: &RootSpec) -> Vec<DeviceRule> {
-    let own = root.devices.iter().map(|it| {
-        let kind = if it.is_block { 'b' } else { 'c' };
-        format!(
-            "{kind} {}:{} {}",
-            it.major,
-            it.minor,
-            if it.permissions.is_empty() { "rwm" } else { &it.permissions }
-        )
-    });
-    let general = ["c *:* m", "b *:* m", "c 136:* rwm", "c 5:2 rwm"].map(str::to_owned);
-    general.into_iter().chain(own).map(DeviceRule).collect()
 }

@@ -1,7 +1,7 @@
 //! The agent's side of a monitor: starting one, and calling it.
 
 use super::message::{Inbox, send, wait_for};
-use super::program::Program;
+use super::program::{ENVIRONMENT, Program};
 use super::protocol::{MonitorConfig, MonitorStart, Reply, Request};
 use crate::steps::step;
 use crate::{RuntimeCode, RuntimeError};
@@ -58,6 +58,7 @@ pub async fn start(program: &Program, config: &MonitorConfig) -> Result<i32, Run
         .arg0(program.name())
         .arg(MONITOR_COMMAND)
         .env_clear()
+        .envs(ENVIRONMENT)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())

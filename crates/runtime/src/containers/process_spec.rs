@@ -249,8 +249,7 @@ pub fn root(
         propagation: MountPropagation::Private,
     });
     let mut mounts: Vec<_> = own.chain(config.mounts.iter().map(mount)).collect();
-    // a mount inside of another one comes after it
-    mounts.sort_by_key(|it| it.target.split('/').filter(|it| !it.is_empty()).count());
+    sort_mounts(&mut mounts);
     let (masked_paths, readonly_paths) = match security.is_privileged {
         true => (Vec::new(), Vec::new()),
         false => (security.masked_paths.clone(), security.readonly_paths.clone()),
@@ -266,6 +265,11 @@ pub fn root(
         cgroup_controllers: controllers.to_vec(),
         ..RootSpec::default()
     })
+}
+
+/// A mount inside of another one comes after it.
+pub fn sort_mounts(mounts: &mut [MountSpec]) {
+    mounts.sort_by_key(|it| it.target.split('/').filter(|it| !it.is_empty()).count());
 }
 
 fn devices(config: &ContainerConfig) -> Result<Vec<DeviceSpec>, RuntimeError> {

@@ -139,8 +139,8 @@ pub enum InitReply {
 pub struct InitRequest {
     pub process: ProcessSpec,
     pub streams: Streams,
-    /// The last descriptor is the mount namespace of the container to join.
-    pub joins_mounts: bool,
+    /// The process of the container to join: the last descriptors are its namespaces of mounts and of control groups.
+    pub joined: Option<i32>,
     /// Waits and reaps processes, instead of a program.
     pub is_pause: bool,
     /// Calls an external runtime, instead of becoming the program.

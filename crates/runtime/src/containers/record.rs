@@ -5,6 +5,7 @@
 //! sandboxes/ID/containers/ID/container.json
 //! sandboxes/ID/containers/ID/exit.json        written by the monitor
 //! sandboxes/ID/containers/ID/{upper,work,root}
+//! sandboxes/ID/containers/ID/volumes/N        of the image
 //! ```
 
 use super::cni::NetworkRecord;
@@ -13,11 +14,13 @@ use super::spec::{OciRuntime, PidMode, ProcessSpec};
 use crate::images::Digest;
 use crate::steps::step;
 use crate::{ContainerConfig, SandboxConfig};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::fs::OpenOptions;
 use std::io::{self, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
@@ -54,6 +57,13 @@ impl MonitorProcess {
 
     pub fn pid(&self) -> i32 {
         self.pid
+    }
+
+    /// A descriptor that can be read once it has ended; none if it has.
+    pub fn open(&self) -> Option<OwnedFd> {
+        let opened = pidfd_open(Pid::from_raw(self.pid)?, PidfdFlags::NONBLOCK).ok()?;
+        // the number still was its own
+        self.directory().map(|_| opened)
     }
 
     /// Its directory below `/proc`, while it runs.

@@ -7,10 +7,12 @@ use super::state::{Container, Sandbox, State, container_cgroup, remove_sandbox_f
 use crate::images::root_dir::remove_tree;
 use crate::{ContainerChange, SandboxConfig};
 use rustix::fs::CWD;
+use rustix::mount::{UnmountFlags, unmount};
 use rustix::process::{Pid, Signal, kill_process};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 impl State {
     /// Finds the sandboxes and containers of an agent before.
@@ -35,6 +37,7 @@ impl State {
             match read::<ContainerRecord>(&directory.join("container.json")) {
                 Ok(Some(record)) => {
                     let container = self.add_container(directory, record);
+                    container.is_found.store(true, Ordering::Relaxed);
                     container.load_start();
                     container.load_exit();
                 }
@@ -55,6 +58,8 @@ impl State {
     /// Removes the files of a container whose creation was not completed.
     fn remove_unfinished(&self, directory: &Path, sandbox: &SandboxConfig) {
         let id = directory.file_name().and_then(|it| it.to_str()).unwrap_or_default();
+        // where older kernels mount an overlay for a moment
+        let _ = unmount(directory.join("root"), UnmountFlags::DETACH);
         let removed = self.cgroups.remove(&container_cgroup(sandbox, id));
         let removed = removed.and_then(|()| remove_tree(CWD, directory.as_os_str().as_bytes(), 0));
         if let Err(why) = removed {
@@ -93,14 +98,18 @@ impl State {
             is_lost
         };
         if is_lost {
-            // processes of other users than root do not end with their monitor
-            let files = container.record.lock().process.cgroups.clone();
-            for pid in processes(&files).into_iter().filter_map(Pid::from_raw) {
-                let _ = kill_process(pid, Signal::KILL);
-            }
+            kill_processes(container);
             let _ = container.save(Durability::Synced);
             container.ended.send_replace(true);
             self.announce(container, ContainerChange::Stopped);
         }
+    }
+}
+
+/// Ends the processes of a container whose monitor is gone: those of other users than root do not end with it.
+pub fn kill_processes(container: &Container) {
+    let files = container.record.lock().process.cgroups.clone();
+    for pid in processes(&files).into_iter().filter_map(Pid::from_raw) {
+        let _ = kill_process(pid, Signal::KILL);
     }
 }

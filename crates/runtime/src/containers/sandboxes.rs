@@ -1,6 +1,7 @@
 //! Sandboxes: their start, their end, their state.
 
 use super::cni::SandboxNetwork;
+use super::descriptor_stream::wait_until_readable;
 use super::handlers;
 use super::monitor_client::{self, during, failed};
 use super::process_spec::hostname;
@@ -18,6 +19,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
+
+/// The time that a monitor has for its own end, after all of its processes have ended.
+const MONITOR_END: Duration = Duration::from_secs(10);
 
 impl State {
     pub async fn run_sandbox(
@@ -164,8 +168,14 @@ impl State {
         if is_changed {
             sandbox.save(Durability::Unsynced)?;
         }
+        let monitor = sandbox.record.lock().monitor.and_then(|it| it.open());
         // a monitor that is gone cannot be called
         let _ = sandbox.monitor.call(Request::Shutdown).await;
+        if let Some(monitor) = monitor
+            && env::timeout(&self.world, MONITOR_END, wait_until_readable(monitor)).await.is_err()
+        {
+            tracing::warn!(id, "the monitor of a sandbox that was stopped still runs");
+        }
         Ok(())
     }
 
@@ -177,6 +187,7 @@ impl State {
             self.remove_container(&id).await?;
         }
         let removed = sandbox.clone();
+        sandbox.end_writing();
         blocking(move || {
             remove_sandbox_folders(&removed.run, &removed.directory).map_err(during("remove a sandbox"))
         })

@@ -56,9 +56,9 @@ pub struct RootSpec {
     pub overlay: Option<Overlay>,
     pub is_readonly: bool,
     pub is_privileged: bool,
+    /// The control group allows the container's devices only.
+    pub has_restricted_devices: bool,
     pub mounts: Vec<MountSpec>,
-    /// Directories that the image declares as volumes: they are there, and part of the container's own files.
-    pub volumes: Vec<String>,
     pub devices: Vec<DeviceSpec>,
     pub masked_paths: Vec<String>,
     pub readonly_paths: Vec<String>,

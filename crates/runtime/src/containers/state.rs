@@ -19,6 +19,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, UNIX_EPOCH};
 use tokio::sync::{broadcast, watch};
@@ -67,23 +68,45 @@ pub struct Sandbox {
     pub run: PathBuf,
     pub monitor: MonitorClient,
     pub record: Mutex<SandboxRecord>,
-    /// Held while the record is written, so that the latest one is the last. Taken before that of the record.
-    writing: Mutex<()>,
+    writing: Writing,
 }
 
 pub struct Container {
     pub directory: PathBuf,
     pub record: Mutex<ContainerRecord>,
     pub ended: watch::Sender<bool>,
-    /// As that of a sandbox.
-    writing: Mutex<()>,
+    /// It was found, and this agent has not started it: a start that the agent before requested may be under way.
+    pub is_found: AtomicBool,
+    writing: Writing,
+}
+
+/// The right to write a record: held while it is written, so that the latest one is the last, and gone once the record is
+/// about to be removed. Taken before the record itself.
+#[derive(Default)]
+struct Writing(Mutex<bool>);
+
+impl Writing {
+    fn run(&self, write: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+        let is_over = self.0.lock();
+        if *is_over { Ok(()) } else { write() }
+    }
+
+    fn end(&self) {
+        *self.0.lock() = true;
+    }
 }
 
 impl Container {
     fn new(directory: PathBuf, record: ContainerRecord) -> Arc<Self> {
         let is_ended = record.exit.is_some();
         let ended = watch::Sender::new(is_ended);
-        Arc::new(Container { directory, record: Mutex::new(record), ended, writing: Mutex::default() })
+        Arc::new(Container {
+            directory,
+            record: Mutex::new(record),
+            ended,
+            is_found: AtomicBool::new(false),
+            writing: Writing::default(),
+        })
     }
 
     pub fn exit_file(&self) -> PathBuf {
@@ -91,10 +114,16 @@ impl Container {
     }
 
     pub fn save(&self, durability: Durability) -> Result<(), RuntimeError> {
-        let _writing = self.writing.lock();
-        let record = self.record.lock().clone();
-        write(&self.directory.join("container.json"), &record, durability)
-            .map_err(during("write the record of a container"))
+        let write = || {
+            let record = self.record.lock().clone();
+            write(&self.directory.join("container.json"), &record, durability)
+        };
+        self.writing.run(write).map_err(during("write the record of a container"))
+    }
+
+    /// From now on the record is not written: it is about to be removed, with its directory.
+    pub fn end_writing(&self) {
+        self.writing.end();
     }
 
     /// Takes the start that the monitor recorded, if an agent was killed before it had the answer.
@@ -124,10 +153,16 @@ impl Container {
 
 impl Sandbox {
     pub fn save(&self, durability: Durability) -> Result<(), RuntimeError> {
-        let _writing = self.writing.lock();
-        let record = self.record.lock().clone();
-        write(&self.directory.join("sandbox.json"), &record, durability)
-            .map_err(during("write the record of a sandbox"))
+        let write = || {
+            let record = self.record.lock().clone();
+            write(&self.directory.join("sandbox.json"), &record, durability)
+        };
+        self.writing.run(write).map_err(during("write the record of a sandbox"))
+    }
+
+    /// As for a container.
+    pub fn end_writing(&self) {
+        self.writing.end();
     }
 }
 
@@ -207,7 +242,7 @@ impl State {
         let monitor = MonitorClient::new(&run.join("monitor.sock"));
         let directory = self.sandbox_directory(&id);
         let record = Mutex::new(record);
-        let sandbox = Arc::new(Sandbox { directory, run, monitor, record, writing: Mutex::default() });
+        let sandbox = Arc::new(Sandbox { directory, run, monitor, record, writing: Writing::default() });
         self.sandboxes.lock().insert(id, sandbox.clone());
         sandbox
     }

@@ -142,10 +142,11 @@ impl State {
         let pipes = Pipes::new(streams)?;
         let process = Box::new(process);
         let request = Request::Exec { container: id.to_owned(), process, streams, is_killed_on_close: true };
-        let opened = self.sandbox(&sandbox)?.monitor.open(request, pipes.theirs).await;
-        let (_, _, replies) = opened.map_err(|why| exec_failed(&why))?;
+        let monitor = self.sandbox(&sandbox)?.monitor.clone();
         let (stdout, stderr) = (reader(pipes.stdout)?, reader(pipes.stderr)?);
         let run = async {
+            let opened = monitor.open(request, pipes.theirs).await;
+            let (_, _, replies) = opened.map_err(|why| exec_failed(&why))?;
             // a process that the command leaves behind may keep the output open, as with other runtimes
             let output = async { tokio::join!(read_limited(stdout), read_limited(stderr)) };
             let (code, (stdout, stderr)) = tokio::join!(wait_for_end(replies), output);

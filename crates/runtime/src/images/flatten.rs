@@ -27,6 +27,14 @@ pub fn flatten(layers: &[PathBuf], target: &Path) -> io::Result<()> {
     Ok(())
 }
 
+/// Copies what is in a directory, and its owner and mode, to an empty one.
+pub fn copy_directory(source: OwnedFd, target: &Path) -> io::Result<()> {
+    let root = open_directory(CWD.as_fd(), target)?;
+    let mut copy = LayerCopy { linked: HashMap::new(), root: root.try_clone()? };
+    copy.directory(&source, &root, 0)?;
+    copy_metadata(&source, b".", &statat(&source, ".", AtFlags::empty())?, &root, b".")
+}
+
 /// The copy of one layer.
 struct LayerCopy {
     root: OwnedFd,

@@ -39,7 +39,7 @@ pub struct Usage {
 #[derive(Debug, Clone)]
 pub struct LayerStore {
     root: PathBuf,
-    limits: UnpackLimits,
+    pub(super) limits: UnpackLimits,
 }
 
 impl LayerStore {

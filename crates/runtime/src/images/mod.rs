@@ -25,7 +25,7 @@ pub use content::{BlobWriter, ContentStore, Ingest};
 pub use digest::Digest;
 pub use error::ImageError;
 pub use export::export;
-pub use flatten::flatten;
+pub use flatten::{copy_directory, flatten};
 pub use import::import;
 pub use layers::{LayerStore, Usage};
 pub use manifest::{Descriptor, ImageConfig, Manifest, Platform, RunConfig};

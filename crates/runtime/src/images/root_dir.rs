@@ -35,6 +35,11 @@ impl RootDir {
         Ok(RootDir { directory: openat(CWD, path, DIRECTORY, Mode::empty())? })
     }
 
+    /// A directory that is open.
+    pub fn of(directory: OwnedFd) -> Self {
+        RootDir { directory }
+    }
+
     /// Opens a path inside; all links are followed inside.
     pub fn open_inside(&self, path: &[u8], flags: OFlags, mode: Mode) -> rustix::io::Result<OwnedFd> {
         let path = if path.is_empty() { b"." } else { path };

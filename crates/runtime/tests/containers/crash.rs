@@ -148,8 +148,7 @@ fn inventory(machine: &Machine) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     names(&machine.options.root, 4, &mut found);
     names(&machine.options.run, 2, &mut found);
-    for controller in fs::read_dir(CGROUPS).unwrap().flatten() {
-        let group = controller.path().join(machine.cgroup.trim_start_matches('/'));
+    for group in group_directories(&machine.cgroup) {
         found.extend(fs::read_dir(group).into_iter().flatten().flatten().filter_map(|it| {
             let is_group = it.file_type().is_ok_and(|it| it.is_dir());
             is_group.then(|| it.path().display().to_string())

@@ -15,7 +15,14 @@ fn monitor_memory() -> Vec<u64> {
 pub async fn a_fork_bomb_ends_with_its_container() {
     let machine = Machine::new().await;
     // the agent limits the processes of a pod in its group
-    let group = Path::new(CGROUPS).join("pids").join(machine.cgroup.trim_start_matches('/'));
+    let root = match has_unified_groups() {
+        true => PathBuf::from(CGROUPS),
+        false => Path::new(CGROUPS).join("pids"),
+    };
+    if has_unified_groups() {
+        fs::write(root.join("cgroup.subtree_control"), "+pids").unwrap();
+    }
+    let group = root.join(machine.cgroup.trim_start_matches('/'));
     fs::create_dir_all(&group).unwrap();
     fs::write(group.join("pids.max"), "64").unwrap();
     let sandbox = machine.runtime.run_sandbox(&machine.sandbox_config(), handler()).await.unwrap();
@@ -135,5 +142,67 @@ pub async fn absurd_configurations_of_images_are_contained() {
     // the runtime still works
     let (code, output) = machine.output("echo fine", |_| {}).await;
     assert_eq!((code, output.lines().last()), (0, Some("fine")));
+    machine.finish().await;
+}
+
+pub async fn pipes_in_place_of_files_hang_no_start() {
+    let machine = Machine::new().await;
+    let limit = Duration::from_secs(60);
+    let pipe = machine.folder.path().join("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let mount = |target: &str| Mount {
+        host_path: pipe.display().to_string(),
+        container_path: target.to_owned(),
+        ..Mount::default()
+    };
+    let sandbox = machine.runtime.run_sandbox(&machine.sandbox_config(), handler()).await.unwrap();
+    let mut config = container("exec sleep 1000");
+    config.mounts = vec![mount("/etc/passwd"), mount("/etc/group")];
+    config.linux.security.run_as_user = Some(1000);
+    let id = env::io::timeout(limit, machine.run(&sandbox, &config)).await.expect("the container starts");
+    // others look at the files themselves
+    let command = words(&["echo", "fine"]);
+    let found = env::io::timeout(limit, machine.runtime.exec_sync(&id, &command, Duration::ZERO)).await;
+    let found = found.expect("the command starts").unwrap();
+    assert_eq!(found.stdout, b"fine\n");
+    machine.finish().await;
+}
+
+pub async fn a_working_directory_by_a_descriptor_stays_inside() {
+    let machine = Machine::new().await;
+    let proof = machine.folder.path().join("proof");
+    fs::write(&proof, "").unwrap();
+    // from the working directory up to any root there is
+    let script = format!(
+        "p=.; for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16; do p=$p/..; [ -e $p{} ] && echo escaped; done; echo ran",
+        proof.display()
+    );
+    let sandbox = machine.runtime.run_sandbox(&machine.sandbox_config(), handler()).await.unwrap();
+    let mut started = 0;
+    for descriptor in 0..20 {
+        let mut config = ContainerConfig { log_path: format!("{descriptor}.log"), ..container(&script) };
+        (config.name, config.working_dir) = (format!("c{descriptor}"), format!("/proc/self/fd/{descriptor}"));
+        let id =
+            machine.runtime.create_container(&sandbox, &config, &machine.sandbox_config()).await.unwrap();
+        // a descriptor that is not there, or no directory, is an error
+        if machine.runtime.start_container(&id).await.is_ok() {
+            machine.wait(&id).await;
+            let lines = machine.log(&config.log_path);
+            assert!(lines.iter().all(|it| it.1 != "escaped"), "descriptor {descriptor}: {lines:?}");
+            started += 1;
+        }
+        machine.runtime.remove_container(&id).await.unwrap();
+    }
+    println!("{started} of 20 descriptors were directories");
+    machine.finish().await;
+}
+
+pub async fn the_output_of_a_command_is_cut_at_a_limit() {
+    let machine = Machine::new().await;
+    let sandbox = machine.runtime.run_sandbox(&machine.sandbox_config(), handler()).await.unwrap();
+    let id = machine.run(&sandbox, &container("exec sleep 1000")).await;
+    let command = words(&["sh", "-c", "head -c 41943040 /dev/zero; exit 3"]);
+    let found = machine.runtime.exec_sync(&id, &command, Duration::ZERO).await.unwrap();
+    assert_eq!((found.stdout.len(), found.exit_code), (16 << 20, 3));
     machine.finish().await;
 }

@@ -12,18 +12,39 @@
 )]
 
 mod crash;
+mod declared;
+mod groups;
 mod hostile;
+mod rights;
+mod starts;
 
 use crash::{CRASH_COMMAND, an_agent_may_be_killed_at_every_step, run_crashing_agent};
+use declared::{
+    a_user_that_the_image_lacks_is_an_error_of_the_creation,
+    volumes_of_an_image_are_beside_the_files_of_the_container,
+};
 use env::World;
+use groups::a_container_may_divide_its_control_group;
 use hostile::{
     a_flood_of_output_takes_no_memory, a_fork_bomb_ends_with_its_container,
-    a_link_that_changes_leads_no_mount_out_of_the_root, absurd_configurations_of_images_are_contained,
+    a_link_that_changes_leads_no_mount_out_of_the_root, a_working_directory_by_a_descriptor_stays_inside,
+    absurd_configurations_of_images_are_contained, pipes_in_place_of_files_hang_no_start,
+    the_output_of_a_command_is_cut_at_a_limit,
+};
+use rights::{
+    a_filter_allows_the_start_with_fewer_calls_than_runc_makes, a_privileged_container_does_not_write_to_sys,
+    devices_are_restricted_by_control_groups_of_both_versions,
+    programs_of_32_bits_are_under_the_filter_of_their_calls,
+    set_user_id_programs_have_their_user_under_a_filter,
 };
 use runtime::containers::cni::CniFolders;
 use runtime::containers::{EmbeddedOptions, EmbeddedRuntime, INIT_COMMAND, MONITOR_COMMAND, init, monitor};
 use runtime::images::{Digest, UnpackLimits, import};
 use runtime::*;
+use starts::{
+    a_handler_is_done_before_its_monitor_looks, a_start_under_way_ends_with_a_removal_by_the_next_agent,
+    a_start_under_way_ends_with_its_monitor,
+};
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -79,7 +100,15 @@ fn main() -> ExitCode {
         println!("SKIPPED: tests of containers need root and /bin/busybox");
         return ExitCode::SUCCESS;
     }
-    let filter = std::env::args().skip(1).find(|it| !it.starts_with('-'));
+    let (mut filter, mut skipped) = (None, Vec::new());
+    let mut arguments = std::env::args().skip(1);
+    while let Some(argument) = arguments.next() {
+        match argument.as_str() {
+            "--skip" => skipped.extend(arguments.next()),
+            flag if flag.starts_with('-') => {}
+            name => filter = Some(name.to_owned()),
+        }
+    }
     let threads = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let (mut passed, mut failures) = (0, Vec::new());
     let own = tests().into_iter().map(|(name, test)| (name.to_owned(), test, ""));
@@ -89,7 +118,8 @@ fn main() -> ExitCode {
         println!("SKIPPED: tests of containers by an external runtime need {RUNC}");
     }
     for (name, test, handler) in own.chain(external.filter(|_| Path::new(RUNC).exists())) {
-        if filter.as_ref().is_some_and(|it| !name.contains(it.as_str())) {
+        let is_named = |part: &String| name.contains(part.as_str());
+        if !filter.as_ref().is_none_or(is_named) || skipped.iter().any(is_named) {
             continue;
         }
         BY_RUNC.store(!handler.is_empty(), Ordering::Relaxed);
@@ -119,7 +149,16 @@ fn handler() -> &'static str {
 
 /// Tests of what only the embedded runtime does, that name their handler, or that would take minutes with another one.
 fn has_own_runtime(name: &str) -> bool {
-    ["the_program_cannot", "a_handler_is", "an_agent_may_be_killed"].iter().any(|it| name.starts_with(it))
+    [
+        "the_program_cannot",
+        "a_handler_is",
+        "an_agent_may_be_killed",
+        "a_filter_allows",
+        "devices_are",
+        "pipes_in",
+    ]
+    .iter()
+    .any(|it| name.starts_with(it))
 }
 
 type Test = fn() -> std::pin::Pin<Box<dyn Future<Output = ()>>>;
@@ -138,17 +177,28 @@ list![
     no_descriptor_is_leaked,
     users_and_capabilities_are_those_of_the_configuration,
     the_default_seccomp_profile_is_in_force,
+    set_user_id_programs_have_their_user_under_a_filter,
+    programs_of_32_bits_are_under_the_filter_of_their_calls,
+    a_filter_allows_the_start_with_fewer_calls_than_runc_makes,
+    devices_are_restricted_by_control_groups_of_both_versions,
+    a_privileged_container_does_not_write_to_sys,
     mounts_are_where_they_belong,
     commands_are_executed,
     a_command_that_takes_too_long_is_killed,
     a_container_is_stopped_with_its_signal,
     a_program_that_is_missing_is_an_error_of_the_start,
     containers_outlive_the_agent,
+    a_start_under_way_ends_with_a_removal_by_the_next_agent,
+    a_start_under_way_ends_with_its_monitor,
+    a_handler_is_done_before_its_monitor_looks,
     attached_clients_get_the_output,
     terminals_work,
     containers_of_a_pod_share_processes,
     too_much_memory_ends_a_container,
+    a_container_may_divide_its_control_group,
     the_program_cannot_be_written_by_a_container,
+    volumes_of_an_image_are_beside_the_files_of_the_container,
+    a_user_that_the_image_lacks_is_an_error_of_the_creation,
     copied_filesystems_work,
     a_killed_agent_leaves_nothing_behind,
     containers_end_with_a_killed_monitor,
@@ -156,6 +206,9 @@ list![
     a_flood_of_output_takes_no_memory,
     a_link_that_changes_leads_no_mount_out_of_the_root,
     absurd_configurations_of_images_are_contained,
+    pipes_in_place_of_files_hang_no_start,
+    a_working_directory_by_a_descriptor_stays_inside,
+    the_output_of_a_command_is_cut_at_a_limit,
     a_handler_is_an_external_runtime,
     an_agent_may_be_killed_at_every_step,
 ];
@@ -239,14 +292,25 @@ impl Machine {
         let own = self.folder.path().display().to_string();
         let left: Vec<_> = mounts.lines().filter(|it| it.contains(&own)).collect();
         assert!(left.is_empty(), "{left:?}");
-        for controller in fs::read_dir(CGROUPS).unwrap().flatten() {
-            let group = controller.path().join(self.cgroup.trim_start_matches('/'));
-            if group.exists() {
-                // the group of the pod is the agent's; it must be empty
-                fs::remove_dir(&group).unwrap();
-            }
+        for group in group_directories(&self.cgroup).iter().filter(|it| it.exists()) {
+            // the group of the pod is the agent's; it must be empty
+            fs::remove_dir(group).unwrap();
         }
     }
+}
+
+/// The directories of a control group: one for each controller of version 1.
+fn group_directories(group: &str) -> Vec<PathBuf> {
+    let roots = match has_unified_groups() {
+        true => vec![PathBuf::from(CGROUPS)],
+        false => fs::read_dir(CGROUPS).unwrap().flatten().map(|it| it.path()).collect(),
+    };
+    roots.into_iter().map(|it| it.join(group.trim_start_matches('/'))).collect()
+}
+
+/// Whether the machine has version 2 of control groups alone.
+fn has_unified_groups() -> bool {
+    Path::new(CGROUPS).join("cgroup.controllers").exists()
 }
 
 fn options(root: &Path) -> EmbeddedOptions {

@@ -8,16 +8,18 @@ mod failure;
 mod identity;
 mod oci;
 mod pause;
-mod rootfs;
+pub(super) mod rootfs;
 pub(super) mod seccomp;
-mod users;
+pub(super) mod users;
 
-use super::message::{Inbox, send, wait_for};
+use super::cgroup::group_below;
+use super::message::{Inbox, send, wait_for, write};
 use super::namespaces::unshare;
 use super::protocol::{InitReply, InitRequest, Streams};
 use super::spec::ProcessSpec;
 use exec::{ExecFailure, Program};
 use failure::during;
+use identity::Rights;
 use rustix::fs::{Mode, OFlags, open};
 use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use rustix::process::{DumpableBehavior, set_dumpable_behavior, set_parent_process_death_signal, setsid};
@@ -25,30 +27,32 @@ use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout, stdin};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space};
 use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
 use tokio::signal::unix::{SignalKind, signal};
 
 /// Becomes the program of a container. Returns the exit code if that fails.
 pub fn run() -> u8 {
     let Ok(control) = fcntl_dupfd_cloexec(stdin(), 3) else { return 1 };
     let failure = match prepare(&control) {
-        Ok(Some((process, program))) => become_program(&control, &process, program),
+        Ok(Some((rights, program))) => become_program(&control, &rights, program),
         // an external runtime has started it
         Ok(None) => return 0,
         Err(message) => ExecFailure::Refused(message),
     };
     match failure {
         // a monitor that is gone needs no answer
-        ExecFailure::Refused(message) => drop(send(&control, &InitReply::Failed { message }, &[])),
+        ExecFailure::Refused(message) => drop(write(&control, &InitReply::Failed { message })),
         ExecFailure::Format(message) => drop(writeln!(std::io::stderr(), "{message}")),
     }
     1
 }
 
-/// Puts the program in the place of this process. Returns why that failed.
-fn become_program(control: &OwnedFd, process: &ProcessSpec, program: Program) -> ExecFailure {
+/// Puts the program in the place of this process. Returns why that failed. The filter of system calls may be in force
+/// from here on, so everything else is done before.
+fn become_program(control: &OwnedFd, rights: &Rights, program: Program) -> ExecFailure {
     let started = reset_signals()
         .and_then(|()| send(control, &InitReply::Ready, &[]).map_err(during("answer the monitor")))
-        .and_then(|()| seccomp::apply(&process.seccomp, process.capabilities));
+        .and_then(|()| rights.give_up());
     match started {
         Ok(()) => program.replace_process(),
         Err(message) => ExecFailure::Refused(message),
@@ -68,15 +72,15 @@ fn in_init(message: String) -> String {
     format!("error during container init: {message}")
 }
 
-fn prepare(control: &OwnedFd) -> Result<Option<(ProcessSpec, Program)>, String> {
+fn prepare(control: &OwnedFd) -> Result<Option<(Rights, Program)>, String> {
     // a process of the container that enters its namespaces must not be able to look at this one
     set_dumpable_behavior(DumpableBehavior::NotDumpable).map_err(during("prctl"))?;
     // without its monitor a container has no log and no exit code
     set_parent_process_death_signal(Some(rustix::process::Signal::KILL)).map_err(during("prctl"))?;
     let request =
         wait_for::<InitRequest>(control, &mut Inbox::default()).map_err(during("read the request"))?;
-    let (InitRequest { process, streams, joins_mounts, is_pause, oci }, mut descriptors) =
-        request.ok_or("the monitor is gone")?;
+    let (request, mut descriptors) = request.ok_or("the monitor is gone")?;
+    let InitRequest { process, streams, joined, is_pause, oci } = request;
     setsid().map_err(during("setsid"))?;
     if is_pause {
         // the name by which others know the first process of a pod
@@ -89,13 +93,17 @@ fn prepare(control: &OwnedFd) -> Result<Option<(ProcessSpec, Program)>, String> 
         connect_streams(&ProcessSpec { tty: false, ..process.clone() }, streams, descriptors, control)?;
         return oci::run(&oci, &process, control).map(|()| None);
     }
-    join_cgroups(&process)?;
+    join_cgroups(&process, joined)?;
     set_oom_score(&process)?;
-    unshare(UnshareFlags::NEWCGROUP).map_err(during("unshare the cgroup namespace"))?;
-    if joins_mounts {
-        let mounts = descriptors.pop().ok_or("the mount namespace is missing")?;
-        move_into_link_name_space(mounts.as_fd(), Some(LinkNameSpaceType::Mount))
-            .map_err(during("enter the mount namespace"))?;
+    if joined.is_some() {
+        let kinds = [(LinkNameSpaceType::ControlGroup, "cgroup"), (LinkNameSpaceType::Mount, "mount")];
+        for (kind, name) in kinds {
+            let namespace = descriptors.pop().ok_or("a namespace is missing")?;
+            move_into_link_name_space(namespace.as_fd(), Some(kind))
+                .map_err(during(format_args!("enter the {name} namespace")))?;
+        }
+    } else {
+        unshare(UnshareFlags::NEWCGROUP).map_err(during("unshare the cgroup namespace"))?;
     }
     if let Some(root) = &process.root {
         unshare(UnshareFlags::NEWNS).map_err(during("unshare the mount namespace"))?;
@@ -105,14 +113,24 @@ fn prepare(control: &OwnedFd) -> Result<Option<(ProcessSpec, Program)>, String> 
     let user = users::resolve(&process.user)?;
     exec::change_directory(&process.cwd).map_err(in_init)?;
     let program = Program::new(&process, &user)?;
+    let rights = Rights::of(&process)?;
     identity::assume(&process, &user)?;
-    Ok(Some((process, program)))
+    Ok(Some((rights, program)))
 }
 
-fn join_cgroups(process: &ProcessSpec) -> Result<(), String> {
+fn join_cgroups(process: &ProcessSpec, joined: Option<i32>) -> Result<(), String> {
+    // zero is the writer
+    let join = |file: &Path| std::fs::write(file, "0");
     for file in &process.cgroups {
-        // zero is the writer
-        std::fs::write(file, "0").map_err(during(format_args!("join {}", file.display())))?;
+        let mut outcome = join(file);
+        if let (Err(_), Some(pid)) = (&outcome, joined) {
+            // the container has divided its group among others
+            let table = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+            if let Some(below) = group_below(file, &table) {
+                outcome = join(&below);
+            }
+        }
+        outcome.map_err(during(format_args!("join {}", file.display())))?;
     }
     Ok(())
 }

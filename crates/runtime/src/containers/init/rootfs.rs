@@ -6,7 +6,8 @@
 //! mount elsewhere.
 
 use super::failure::during;
-use crate::containers::spec::{DeviceSpec, MountPropagation, MountSpec, Overlay, RootSpec};
+use crate::containers::overlay;
+use crate::containers::spec::{DeviceSpec, MountPropagation, MountSpec, RootSpec};
 use crate::images::root_dir::{RootDir, descriptor_path};
 use rustix::fs::{
     AtFlags, CWD, FileType, Gid, Mode, OFlags, Uid, chmodat, chownat, makedev, mkdirat, mknodat, symlinkat,
@@ -38,9 +39,6 @@ pub fn enter(spec: &RootSpec) -> Result<(), String> {
     mount_root(spec)?;
     let root = RootDir::open(&spec.directory).map_err(during("open the root"))?;
     mount_kernel_filesystems(spec, &root, shm)?;
-    for path in &spec.volumes {
-        ensure_directory(&root, path).map_err(|why| format!("mkdir {path:?}: {why}"))?;
-    }
     for (mount, source) in spec.mounts.iter().zip(&sources) {
         attach(&root, mount, source).map_err(|why| {
             let (source, why) = (mount.source.display().to_string(), outbound::io_text(&why.into()));
@@ -68,7 +66,7 @@ fn detach(mount: &MountSpec) -> Result<OwnedFd, String> {
 }
 
 /// Makes a filesystem that is not attached yet.
-fn new_filesystem(
+pub fn new_filesystem(
     kind: &str,
     options: &[(&str, &str)],
     attributes: MountAttrFlags,
@@ -93,7 +91,11 @@ fn attach_to(tree: impl AsFd, target: impl AsFd) -> Result<(), Errno> {
 /// Mounts the layers at the directory of the root.
 pub fn mount_root(spec: &RootSpec) -> Result<(), String> {
     let tree = match &spec.overlay {
-        Some(overlay) => mount_overlay(overlay, spec).map_err(during("mount overlayfs"))?,
+        Some(overlay) => {
+            let changes = overlay::Changes { upper: &overlay.upper, work: &overlay.work };
+            let layers = overlay::Layers { paths: &overlay.layers, place: &spec.directory };
+            layers.mount(Some(changes), has_inert_devices(spec)).map_err(during("mount overlayfs"))?
+        }
         None => clone_tree(&spec.directory)?,
     };
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -104,50 +106,7 @@ pub fn mount_root(spec: &RootSpec) -> Result<(), String> {
 
 /// Where no control group restricts devices, those of an image are not usable: those of the container are in `/dev`.
 fn has_inert_devices(spec: &RootSpec) -> bool {
-    !spec.is_privileged && !spec.cgroup_controllers.iter().any(|it| it == "devices")
-}
-
-fn mount_overlay(overlay: &Overlay, spec: &RootSpec) -> Result<OwnedFd, Errno> {
-    let context = fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC)?;
-    let mut layers = overlay.layers.iter();
-    // one layer at a time has no limit of length, but older kernels lack it
-    let first = layers.next().ok_or(Errno::INVAL)?;
-    match fsconfig_set_string(&context, "lowerdir+", first.as_path()) {
-        Ok(()) => {
-            for layer in layers {
-                fsconfig_set_string(&context, "lowerdir+", layer.as_path())?;
-            }
-        }
-        Err(_) => {
-            let all: Vec<_> = overlay.layers.iter().map(|it| it.display().to_string()).collect();
-            return mount_overlay_by_options(overlay, &all.join(":"), spec);
-        }
-    }
-    fsconfig_set_string(&context, "upperdir", overlay.upper.as_path())?;
-    fsconfig_set_string(&context, "workdir", overlay.work.as_path())?;
-    fsconfig_create(&context)?;
-    let attributes = match has_inert_devices(spec) {
-        true => MountAttrFlags::MOUNT_ATTR_NODEV,
-        false => MountAttrFlags::empty(),
-    };
-    fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes)
-}
-
-/// All layers in one string of at most a page, for kernels before 6.5.
-fn mount_overlay_by_options(overlay: &Overlay, layers: &str, spec: &RootSpec) -> Result<OwnedFd, Errno> {
-    let options =
-        format!("lowerdir={layers},upperdir={},workdir={}", overlay.upper.display(), overlay.work.display());
-    if options.len() > 4000 {
-        return Err(Errno::NAMETOOLONG);
-    }
-    let data = std::ffi::CString::new(options).map_err(|_| Errno::INVAL)?;
-    // mounted on the work directory's parent only to be detached again
-    let place = overlay.work.parent().ok_or(Errno::INVAL)?;
-    let flags = if has_inert_devices(spec) { MountFlags::NODEV } else { MountFlags::empty() };
-    rustix::mount::mount("overlay", place, "overlay", flags, data.as_c_str())?;
-    let tree = open_tree(CWD, place, OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC)?;
-    unmount(place, UnmountFlags::DETACH)?;
-    Ok(tree)
+    !spec.is_privileged && !spec.has_restricted_devices
 }
 
 fn mount_kernel_filesystems(spec: &RootSpec, root: &RootDir, shm: Option<OwnedFd>) -> Result<(), String> {
@@ -255,7 +214,8 @@ fn ensure_target(root: &RootDir, path: &str, is_directory: bool) -> Result<Owned
     }
     let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
     ensure_directory(root, folder)?;
-    let flags = OFlags::WRONLY | OFlags::CREATE;
+    // by now it may be a pipe
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NONBLOCK | OFlags::NOCTTY;
     root.open_inside(path.as_bytes(), flags, Mode::from_raw_mode(0o644))?;
     root.open_inside(path.as_bytes(), OFlags::PATH, Mode::empty())
 }

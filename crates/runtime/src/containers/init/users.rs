@@ -3,11 +3,14 @@
 use crate::containers::spec::UserSpec;
 use crate::images::root_dir::RootDir;
 use rustix::fs::{Mode, OFlags};
+use std::fmt;
 use std::fs::File;
 use std::io::Read;
 
 /// Larger files are not read further.
 const FILE_LIMIT: u64 = 4 * 1024 * 1024;
+/// Opened without waiting: it may be a pipe.
+const FLAGS: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOCTTY).union(OFlags::CLOEXEC);
 
 /// Numbers of a user, and its home directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,16 +21,40 @@ pub struct ResolvedUser {
     pub home: String,
 }
 
+/// A name that the files lack.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LookupError {
+    User(String),
+    Group(String),
+}
+
+impl fmt::Display for LookupError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LookupError::User(name) => {
+                write!(f, "unable to find user {name}: no matching entries in passwd file")
+            }
+            LookupError::Group(name) => {
+                write!(f, "unable to find group {name}: no matching entries in group file")
+            }
+        }
+    }
+}
+
+/// Whether the user of a container is looked up by a name, so that the image must have it.
+pub fn has_name(spec: &UserSpec) -> bool {
+    spec.user.split(':').any(|part| !part.is_empty() && part.parse::<u32>().is_err())
+}
+
 /// Resolves a user by the files of this root; a number needs no entry.
 pub fn resolve(spec: &UserSpec) -> Result<ResolvedUser, String> {
-    resolve_in(spec, &read(File::open("/etc/passwd").ok()), &read(File::open("/etc/group").ok()))
+    let open = |path: &str| rustix::fs::open(path, FLAGS, Mode::empty()).ok().map(File::from);
+    resolve_in(spec, &read(open("/etc/passwd")), &read(open("/etc/group"))).map_err(|it| it.to_string())
 }
 
 /// Resolves a user by the files of another root.
-pub fn resolve_inside(spec: &UserSpec, root: &RootDir) -> Result<ResolvedUser, String> {
-    // opened without waiting: it may be a pipe
-    let flags = OFlags::RDONLY | OFlags::NONBLOCK;
-    let open = |path: &[u8]| root.open_inside(path, flags, Mode::empty()).ok().map(File::from);
+pub fn resolve_inside(spec: &UserSpec, root: &RootDir) -> Result<ResolvedUser, LookupError> {
+    let open = |path: &[u8]| root.open_inside(path, FLAGS, Mode::empty()).ok().map(File::from);
     resolve_in(spec, &read(open(b"etc/passwd")), &read(open(b"etc/group")))
 }
 
@@ -38,7 +65,7 @@ fn read(file: Option<File>) -> String {
     String::from_utf8_lossy(&text).into_owned()
 }
 
-fn resolve_in(spec: &UserSpec, passwd: &str, group: &str) -> Result<ResolvedUser, String> {
+fn resolve_in(spec: &UserSpec, passwd: &str, group: &str) -> Result<ResolvedUser, LookupError> {
     let (user, named_group) = match spec.user.split_once(':') {
         Some((user, group)) => (user, Some(group).filter(|it| !it.is_empty())),
         None => (&*spec.user, None),
@@ -53,9 +80,7 @@ fn resolve_in(spec: &UserSpec, passwd: &str, group: &str) -> Result<ResolvedUser
     let entry = entries.next();
     let uid = match (number, entry.as_ref().and_then(|it| it[2].parse().ok())) {
         (Some(uid), _) | (None, Some(uid)) => uid,
-        (None, None) => {
-            return Err(format!("unable to find user {user}: no matching entries in passwd file"));
-        }
+        (None, None) => return Err(LookupError::User(user.to_owned())),
     };
     let groups: Vec<Vec<&str>> =
         group.lines().map(|line| line.split(':').collect()).filter(|it: &Vec<&str>| it.len() >= 4).collect();
@@ -64,9 +89,8 @@ fn resolve_in(spec: &UserSpec, passwd: &str, group: &str) -> Result<ResolvedUser
         (None, Some(name)) => match name.parse() {
             Ok(gid) => gid,
             Err(_) => {
-                groups.iter().find(|it| it[0] == name).and_then(|it| it[2].parse().ok()).ok_or_else(|| {
-                    format!("unable to find group {name}: no matching entries in group file")
-                })?
+                let found = groups.iter().find(|it| it[0] == name).and_then(|it| it[2].parse().ok());
+                found.ok_or_else(|| LookupError::Group(name.to_owned()))?
             }
         },
         (None, None) => entry.as_ref().and_then(|it| it[3].parse().ok()).unwrap_or(0),
@@ -91,7 +115,7 @@ mod tests {
     const PASSWD: &str = "root:x:0:0:root:/root:/bin/sh\napp:x:1000:1001:App:/home/app:/bin/sh\nbroken\n";
     const GROUP: &str = "root:x:0:\nteam:x:50:app,other\napp:x:1001:\n";
 
-    fn resolve(user: &str, group: Option<u32>, supplemental: &[u32]) -> Result<ResolvedUser, String> {
+    fn resolve(user: &str, group: Option<u32>, supplemental: &[u32]) -> Result<ResolvedUser, LookupError> {
         let spec = UserSpec { user: user.to_owned(), group, supplemental: supplemental.to_vec() };
         resolve_in(&spec, PASSWD, GROUP)
     }
@@ -107,7 +131,12 @@ mod tests {
         assert_eq!((unknown.uid, unknown.gid, &*unknown.home), (4000, 3, "/"));
         let named = resolve("app:team", None, &[]).unwrap();
         assert_eq!((named.gid, named.groups), (50, vec![50]));
-        assert!(resolve("absent", None, &[]).unwrap_err().contains("no matching entries"));
-        assert!(resolve("app:nogroup", None, &[]).is_err());
+        assert_eq!(resolve("absent", None, &[]), Err(LookupError::User("absent".to_owned())));
+        assert_eq!(resolve("app:nogroup", None, &[]), Err(LookupError::Group("nogroup".to_owned())));
+        let named = |user: &str| has_name(&UserSpec { user: user.to_owned(), ..UserSpec::default() });
+        assert_eq!(
+            ["", "0", "7:8", "7:team", "app", "4294967296"].map(named),
+            [false, false, false, true, true, true]
+        );
     }
 }

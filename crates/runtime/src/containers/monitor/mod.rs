@@ -14,18 +14,22 @@ mod spawn;
 
 pub use spawn::INIT_COMMAND;
 
+use super::init::rootfs::new_filesystem;
 use super::namespaces::unshare;
 use super::protocol::{MonitorConfig, MonitorStart, Reply, Request};
 use connection::Connection;
 use env::World;
 use process::Process;
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::mount::MountAttrFlags;
 use rustix::thread::UnshareFlags;
 use spawn::Spawner;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixListener;
+
+const SIGKILL: i32 = 9;
 
 /// The owner of a descriptor that is ready.
 #[derive(Debug, Clone, Copy)]
@@ -39,11 +43,16 @@ enum Token {
 }
 
 struct Monitor {
+    /// A network namespace has one such filesystem, and as it was made read-only, privileged containers do not write to it
+    /// either. Other runtimes have it from the mount of their pause container.
+    _sysfs: Option<OwnedFd>,
     listener: UnixListener,
     spawner: Spawner,
     world: World,
     connections: BTreeMap<u64, Connection>,
     processes: BTreeMap<u64, Process>,
+    /// Containers that were killed while they had no process: they are not started any more.
+    killed: BTreeSet<String>,
     next_id: u64,
     is_ended: bool,
 }
@@ -87,8 +96,11 @@ fn start(world: &World) -> Result<Monitor, String> {
     ];
     let flags = flags.iter().filter(|it| it.0).fold(UnshareFlags::empty(), |all, it| all | it.1);
     unshare(flags).map_err(|why| failed("unshare")(why.into()))?;
+    let mut sysfs = None;
     if config.has_own_network {
         loopback::bring_up().map_err(failed("bring up the loopback interface"))?;
+        let made = new_filesystem("sysfs", &[("ro", "")], MountAttrFlags::MOUNT_ATTR_RDONLY);
+        sysfs = Some(made.map_err(|why| failed("make the filesystem of /sys")(why.into()))?);
     }
     if config.has_own_uts && !config.hostname.is_empty() {
         rustix::system::sethostname(config.hostname.as_bytes())
@@ -102,11 +114,13 @@ fn start(world: &World) -> Result<Monitor, String> {
     listener.set_nonblocking(true).map_err(failed("listen"))?;
     let spawner = Spawner::new(config).map_err(failed("start the pod"))?;
     Ok(Monitor {
+        _sysfs: sysfs,
         listener,
         spawner,
         world: world.clone(),
         connections: BTreeMap::new(),
         processes: BTreeMap::new(),
+        killed: BTreeSet::new(),
         next_id: 0,
         is_ended: false,
     })
@@ -241,6 +255,9 @@ impl Monitor {
 
     fn handle_request(&mut self, id: u64, request: Request, descriptors: Vec<OwnedFd>) {
         let answered = match request {
+            Request::Start(start) if self.killed.contains(&start.container) => {
+                Err("the container was stopped before its start".to_owned())
+            }
             Request::Start(start) => {
                 let process = self.spawner.start(*start, id);
                 process.map(|process| self.add(process)).map(|()| None)
@@ -268,9 +285,18 @@ impl Monitor {
                 None => Err(format!("container {container} is not running")),
             },
             Request::Signal { container, signal } => match self.container_mut(&container) {
+                Some(process) if signal == SIGKILL => {
+                    process.kill();
+                    Ok(Some(Reply::Done))
+                }
                 Some(process) => process.signal(signal).map(|()| Some(Reply::Done)),
                 // it has ended, or was never started
-                None => Ok(Some(Reply::Ended { code: 0 })),
+                None => {
+                    if signal == SIGKILL {
+                        self.killed.insert(container);
+                    }
+                    Ok(Some(Reply::Ended { code: 0 }))
+                }
             },
             Request::ReopenLog { container } => match self.container_mut(&container) {
                 Some(process) => {
@@ -344,7 +370,8 @@ impl Monitor {
             self.continue_start(id);
         }
         let Some(process) = self.processes.get_mut(&id) else { return };
-        if !process.end(&self.world) {
+        // what ended may be the call of an external runtime, which has left a process that runs
+        if !process.has_ended() || !process.end(&self.world) {
             return;
         }
         let exited = process.container.clone();

@@ -6,6 +6,7 @@ use crate::containers::message::{Inbox, SocketState, set_nonblocking};
 use crate::containers::protocol::{ExitRecord, InitReply, StartRecord, Streams, start_file};
 use crate::containers::spec::OciContainer;
 use env::World;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, read, write};
 use rustix::process::{
     Pid, PidfdFlags, Signal, WaitOptions, kill_process, pidfd_open, pidfd_send_signal, waitpid,
@@ -94,6 +95,14 @@ pub struct Process {
 pub fn nanos(world: &World) -> i64 {
     let since = world.now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
+}
+
+/// Whether a read of one of these descriptors returns at once.
+fn is_readable(descriptors: &[&OwnedFd]) -> bool {
+    let mut polled: Vec<_> = descriptors.iter().map(|it| PollFd::new(*it, PollFlags::IN)).collect();
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    let _ = poll(&mut polled, Some(&now));
+    polled.iter().any(|it| it.revents().contains(PollFlags::IN))
 }
 
 /// Waits for the end of a child. Returns its exit code.
@@ -313,6 +322,11 @@ impl Process {
         }
     }
 
+    /// Whether the process has ended, so that a wait for it returns at once.
+    pub fn has_ended(&self) -> bool {
+        is_readable(&[&self.descriptor])
+    }
+
     /// Records the end. Returns whether that is new.
     pub fn end(&mut self, world: &World) -> bool {
         if self.exit_code.is_some() {
@@ -348,14 +362,8 @@ impl Process {
     }
 
     fn has_output(&self) -> bool {
-        let mut polled: Vec<_> = self
-            .outputs
-            .iter()
-            .map(|it| rustix::event::PollFd::new(&it.source, rustix::event::PollFlags::IN))
-            .collect();
-        let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
-        let _ = rustix::event::poll(&mut polled, Some(&now));
-        polled.iter().any(|it| it.revents().contains(rustix::event::PollFlags::IN))
+        let sources: Vec<_> = self.outputs.iter().map(|it| &it.source).collect();
+        is_readable(&sources)
     }
 
     /// Ends the other processes of the container.

@@ -4,6 +4,7 @@ use super::log_file::LogFile;
 use super::process::{Control, Output, Process};
 use crate::containers::message::{Inbox, send, set_nonblocking, wait_for};
 use crate::containers::namespaces::unshare;
+use crate::containers::program::ENVIRONMENT;
 use crate::containers::protocol::{InitReply, InitRequest, MonitorConfig, StartRequest, Streams};
 use crate::containers::spec::{OciContainer, PidMode, ProcessSpec};
 use rustix::fs::{Mode, OFlags, open};
@@ -96,7 +97,7 @@ impl Spawner {
         let (control, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
         // the program of this monitor, also when a newer one has taken its place since
         let mut command = Command::new("/proc/self/exe");
-        command.arg(INIT_COMMAND).env_clear();
+        command.arg(INIT_COMMAND).env_clear().envs(ENVIRONMENT);
         command.stdin(Stdio::from(theirs)).stdout(Stdio::null()).stderr(Stdio::null());
         // children of this thread are born there; the monitor itself stays
         if let Some(namespace) = namespace {
@@ -208,8 +209,10 @@ impl Spawner {
                 self.spawn(None, false, &request, &descriptors)
             }
             None => {
-                request.joins_mounts = true;
-                descriptors.push(namespace(pid, "mnt").map_err(failed)?);
+                request.joined = Some(target.pid);
+                for kind in ["mnt", "cgroup"] {
+                    descriptors.push(namespace(pid, kind).map_err(failed)?);
+                }
                 let pids = namespace(pid, "pid").map_err(failed)?;
                 self.spawn(Some(&pids), false, &request, &descriptors)
             }

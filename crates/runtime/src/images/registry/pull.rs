@@ -79,6 +79,7 @@ impl Puller {
             world: self.world.clone(),
         });
         let (target, manifest) = self.documents(&source).await?;
+        check_sizes(&manifest.layers, self.store.layers.limits.bytes)?;
         let config = self.config(&source, &manifest).await?;
         self.layers(&source, manifest, config, progress).await?;
         let by_digest = reference.by_digest(&target.digest);
@@ -163,6 +164,14 @@ impl Puller {
             progress(PullEvent::Unpacked { digest });
         }
         Ok(())
+    }
+}
+
+/// Refuses layers that would be too large once they were downloaded: they must not fill the disk before.
+fn check_sizes(layers: &[Descriptor], limit: u64) -> Result<(), ImageError> {
+    match layers.iter().find(|it| it.size > limit) {
+        Some(layer) => Err(ImageError::Invalid(format!("{} is larger than {limit} bytes", layer.digest))),
+        None => Ok(()),
     }
 }
 

@@ -377,3 +377,86 @@ async fn mirrors_come_first_and_get_no_credentials() {
     assert!(mirror.requests.lock().iter().all(|it| !it.headers.contains_key("authorization")));
     assert!(registry.paths().iter().all(|it| it.contains(&layer)), "{:?}", registry.paths());
 }
+
+#[tokio::test]
+async fn a_blob_that_claims_to_be_huge_is_not_downloaded() {
+    let Some(pull) = Pull::new() else { return };
+    let blob = |size: u64| json!({"digest": Digest::of(b"endless"), "size": size});
+    let registry = FakeRegistry::start(move |request| match request.path.rsplit_once('/').unwrap() {
+        (_, "config") => {
+            let manifest = json!({"schemaVersion": 2, "config": blob(1 << 60), "layers": []});
+            response("200 OK", "", manifest.to_string().as_bytes())
+        }
+        (_, "layer") => {
+            let manifest = json!({"schemaVersion": 2, "config": blob(9), "layers": [blob(u64::MAX)]});
+            response("200 OK", "", manifest.to_string().as_bytes())
+        }
+        _ => response("200 OK", "", &vec![b' '; 8 << 20]),
+    })
+    .await;
+    for (name, why) in [("config", "is too large"), ("layer", "is larger than")] {
+        let refused = pull.run(&format!("{}/app:{name}", registry.address), None).await.unwrap_err();
+        assert!(refused.to_string().contains(why), "{refused}");
+    }
+    assert_eq!(registry.paths(), ["/v2/app/manifests/config", "/v2/app/manifests/layer"]);
+}
+
+#[tokio::test]
+async fn manifests_with_absurd_values_are_refused() {
+    let Some(pull) = Pull::new() else { return };
+    let good = json!({"digest": Digest::of(b"{}"), "size": 2});
+    let with = |key: &str, value: serde_json::Value| {
+        let mut blob = good.clone();
+        blob[key] = value;
+        blob
+    };
+    let manifest = |config, layers| json!({"schemaVersion": 2, "config": config, "layers": layers});
+    let absurd = [
+        manifest(with("size", json!(-1)), json!([])),
+        manifest(with("size", json!(1.5)), json!([])),
+        manifest(with("size", json!("2")), json!([])),
+        manifest(with("digest", json!("sha256:../../../etc/passwd")), json!([])),
+        manifest(with("digest", json!("md5:d41d8cd98f00b204e9800998ecf8427e")), json!([])),
+        manifest(with("digest", json!("")), json!([])),
+        // layers that the configuration does not have
+        manifest(good.clone(), json!(vec![good.clone(); 20_000])),
+        manifest(json!(null), json!(null)),
+        json!({"schemaVersion": 2, "manifests": []}),
+        json!({"schemaVersion": 2, "manifests": vec![good.clone(); 20_000]}),
+        json!([]),
+    ];
+    let texts: Vec<_> = absurd.iter().map(ToString::to_string).collect();
+    let registry = FakeRegistry::start({
+        let texts = texts.clone();
+        move |request| match request.path.rsplit('/').next().unwrap().parse::<usize>() {
+            Ok(nth) => response("200 OK", "", texts[nth].as_bytes()),
+            Err(_) => response("200 OK", "", b"{}"),
+        }
+    })
+    .await;
+    for (nth, text) in texts.iter().enumerate() {
+        let pulled = pull.run(&format!("{}/app:{nth}", registry.address), None).await;
+        assert!(pulled.is_err(), "{}", &text[..text.len().min(100)]);
+    }
+    assert!(pull.puller.store.list().unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn an_endless_answer_of_a_token_server_is_refused() {
+    let Some(pull) = Pull::new() else { return };
+    let own = Arc::new(Mutex::new(String::new()));
+    let registry = FakeRegistry::start({
+        let own = own.clone();
+        move |request| match request.path.starts_with("/token") {
+            true => response("200 OK", "", &vec![b' '; 4 << 20]),
+            false => {
+                let challenge = format!("www-authenticate: Bearer realm=\"http://{}/token\"\r\n", own.lock());
+                response("401 Unauthorized", &challenge, b"")
+            }
+        }
+    })
+    .await;
+    own.lock().push_str(&registry.address);
+    let refused = pull.run(&format!("{}/app:1", registry.address), None).await.unwrap_err();
+    assert!(refused.to_string().contains("length limit exceeded"), "{refused}");
+}

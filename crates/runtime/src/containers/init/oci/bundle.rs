@@ -2,6 +2,7 @@
 
 use super::super::seccomp::oci_profile;
 use super::super::users::ResolvedUser;
+use crate::containers::devices::{DeviceRule, device_rules};
 use crate::containers::process_spec::{capability_names, is_usual_device};
 use crate::containers::spec::{DeviceSpec, MountPropagation, MountSpec, OciContainer, ProcessSpec, RootSpec};
 use serde_json::{Value, json};
@@ -24,7 +25,7 @@ pub fn config(
         "devices": devices,
         "maskedPaths": root.masked_paths,
         "readonlyPaths": root.readonly_paths,
-        "resources": {"devices": device_rules(root)},
+        "resources": {"devices": resource_rules(root)},
         "rootfsPropagation": propagation(root),
     });
     if let Some(profile) = oci_profile(&spec.seccomp, spec.capabilities)? {
@@ -115,24 +116,23 @@ fn device(device: &DeviceSpec) -> Value {
     })
 }
 
-/// The devices that the container may use: its own, terminals, and nodes that it makes without opening them.
-fn device_rules(root: &RootSpec) -> Vec<Value> {
+/// The rules of the container's devices.
+fn resource_rules(root: &RootSpec) -> Vec<Value> {
     if root.is_privileged {
         return vec![json!({"allow": true, "access": "rwm"})];
     }
-    let own = root.devices.iter().map(|it| {
-        let kind = if it.is_block { "b" } else { "c" };
-        let access = if it.permissions.is_empty() { "rwm" } else { &it.permissions };
-        json!({"allow": true, "type": kind, "major": it.major, "minor": it.minor, "access": access})
-    });
-    let general = [
-        json!({"allow": false, "access": "rwm"}),
-        json!({"allow": true, "type": "c", "access": "m"}),
-        json!({"allow": true, "type": "b", "access": "m"}),
-        json!({"allow": true, "type": "c", "major": 136, "access": "rwm"}),
-        json!({"allow": true, "type": "c", "major": 5, "minor": 2, "access": "rwm"}),
-    ];
-    general.into_iter().chain(own).collect()
+    let allow = |rule: &DeviceRule| {
+        let kind = if rule.is_block { "b" } else { "c" };
+        let mut value = json!({"allow": true, "type": kind, "access": rule.access});
+        for (name, number) in [("major", rule.major), ("minor", rule.minor)] {
+            if let Some(number) = number {
+                value[name] = json!(number);
+            }
+        }
+        value
+    };
+    let refused = json!({"allow": false, "access": "rwm"});
+    std::iter::once(refused).chain(device_rules(root).iter().map(allow)).collect()
 }
 
 #[cfg(test)]

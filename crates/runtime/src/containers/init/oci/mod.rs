@@ -57,6 +57,9 @@ pub fn run(oci: &OciContainer, process: &ProcessSpec, control: &OwnedFd) -> Resu
     rustix::fs::mkdir(&oci.runtime.root, rustix::fs::Mode::from_raw_mode(0o711))
         .or_else(|why| if why == rustix::io::Errno::EXIST { Ok(()) } else { Err(why) })
         .map_err(during("make the folder of the external runtime"))?;
+    // it refuses capabilities that this machine does not give; an embedded container is without them
+    let own = rustix::thread::capabilities(None).map_err(during("read capabilities"))?.permitted.bits();
+    let process = &ProcessSpec { capabilities: process.capabilities & own, ..process.clone() };
     let files = CallFiles::new(oci);
     let console = match process.tty {
         true => Some(UnixListener::bind(&files.console).map_err(during("listen for a terminal"))?),
@@ -103,10 +106,7 @@ fn create_mounted(
     files: &CallFiles,
 ) -> Result<(), String> {
     let inside = RootDir::open(&root.directory).map_err(during("open the root"))?;
-    for path in &root.volumes {
-        rootfs::ensure_directory(&inside, path).map_err(|why| format!("mkdir {path:?}: {why}"))?;
-    }
-    let user = resolve_inside(&process.user, &inside)?;
+    let user = resolve_inside(&process.user, &inside).map_err(|it| it.to_string())?;
     write_json(&oci.bundle.join("config.json"), &bundle::config(oci, process, root, &user)?)?;
     let (bundle, pid) = (oci.bundle.display().to_string(), files.pid.display().to_string());
     let mut arguments = vec!["create", "--bundle", &bundle, "--pid-file", &pid];
@@ -120,7 +120,7 @@ fn create_mounted(
 
 fn exec(oci: &OciContainer, process: &ProcessSpec, running: &Path, files: &CallFiles) -> Result<(), String> {
     let inside = RootDir::open(running).map_err(during("open the root"))?;
-    let user: ResolvedUser = resolve_inside(&process.user, &inside)?;
+    let user: ResolvedUser = resolve_inside(&process.user, &inside).map_err(|it| it.to_string())?;
     write_json(&files.process, &bundle::process(process, &user))?;
     let (spec, pid) = (files.process.display().to_string(), files.pid.display().to_string());
     let mut arguments = vec!["exec", "--detach", "--process", &spec, "--pid-file", &pid];
