@@ -6,6 +6,7 @@
 
 use crate::cork::Cork;
 use crate::endpoint::Endpoint;
+use crate::http2::{Http2Connection, Http2Error, Http2Settings, ResponseBody};
 use crate::request_body::RequestBody;
 use crate::{Dialer, InvalidTarget, Target, chain, dial_error, tls};
 use env::io::timeout;
@@ -13,10 +14,8 @@ use grpc::tonic::{self, Code, Status};
 use http::header::{HeaderMap, HeaderName, HeaderValue, USER_AGENT};
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{Request, Response, Uri};
-use hyper::body::Incoming;
-use hyper::client::conn::http2::{Builder, SendRequest};
 use hyper::rt::{Read, Write};
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::TokioIo;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
@@ -126,7 +125,7 @@ struct Shared {
     scheme: Scheme,
     /// Headers of every call.
     metadata: HeaderMap,
-    connection: Mutex<Option<SendRequest<RequestBody>>>,
+    connection: Mutex<Option<Http2Connection>>,
     /// Whether idle connections are pinged.
     pings: bool,
     connect_timeout: Duration,
@@ -202,9 +201,9 @@ impl From<Shared> for Channel {
 }
 
 impl Service<Request<tonic::body::Body>> for Channel {
-    type Response = Response<Incoming>;
+    type Response = Response<ResponseBody>;
     type Error = TransportError;
-    type Future = Pin<Box<dyn Future<Output = Result<Response<Incoming>, TransportError>> + Send>>;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<ResponseBody>, TransportError>> + Send>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), TransportError>> {
         Poll::Ready(Ok(()))
@@ -256,7 +255,7 @@ impl Shared {
     async fn send(
         &self,
         mut request: Request<tonic::body::Body>,
-    ) -> Result<Response<Incoming>, TransportError> {
+    ) -> Result<Response<ResponseBody>, TransportError> {
         let path = request.uri().path_and_query().cloned();
         *request.uri_mut() = self.uri(path.unwrap_or_else(|| PathAndQuery::from_static("/")))?;
         for (name, value) in &self.metadata {
@@ -264,15 +263,16 @@ impl Shared {
         }
         let time = self.connect_timeout;
         let late = |_| TransportError::Unsent(format!("no connection within {time:?}"));
-        let mut connection = timeout(time, self.connect()).await.map_err(late)??;
-        connection.try_send_request(request.map(RequestBody::new)).await.map_err(|mut failed| {
-            let is_unsent = failed.take_message().is_some();
-            let why = chain(&failed.into_error());
-            if is_unsent { TransportError::Unsent(why) } else { TransportError::Lost(why) }
-        })
+        let failed = |failed: Http2Error| {
+            let why = chain(&failed.cause);
+            if failed.is_unsent { TransportError::Unsent(why) } else { TransportError::Lost(why) }
+        };
+        let connection = timeout(time, self.connect()).await.map_err(late)??;
+        let ready = connection.ready().await.map_err(failed)?;
+        ready.send(request.map(RequestBody::new)).await.map_err(failed)
     }
 
-    async fn connect(&self) -> Result<SendRequest<RequestBody>, TransportError> {
+    async fn connect(&self) -> Result<Http2Connection, TransportError> {
         let mut current = self.connection.lock().await;
         if let Some(connection) = current.as_ref().filter(|it| !it.is_closed()) {
             return Ok(connection.clone());
@@ -295,25 +295,21 @@ impl Shared {
         Ok(current.insert(connection).clone())
     }
 
-    async fn handshake<S>(&self, stream: S) -> Result<SendRequest<RequestBody>, TransportError>
+    async fn handshake<S>(&self, stream: S) -> Result<Http2Connection, TransportError>
     where
         S: Read + Write + Unpin + Send + 'static,
     {
-        let made = Builder::new(TokioExecutor::new())
-            .timer(TokioTimer::new())
-            .keep_alive_interval(self.pings.then_some(KEEP_ALIVE))
-            .keep_alive_timeout(KEEP_ALIVE)
-            .initial_stream_window_size(STREAM_WINDOW)
-            .initial_connection_window_size(CONNECTION_WINDOW)
-            .handshake(Cork::new(stream))
-            .await;
-        let (sender, connection) = made.map_err(|why| TransportError::Unsent(chain(&why)))?;
-        // the task ends when the last sender is dropped
-        let driver = tokio::spawn(connection);
+        let settings = Http2Settings {
+            pings: self.pings.then_some((KEEP_ALIVE, KEEP_ALIVE)),
+            stream_window: STREAM_WINDOW,
+            connection_window: CONNECTION_WINDOW,
+        };
+        let made = Http2Connection::handshake(TokioIo::new(Cork::new(stream)), &settings).await;
+        let connection = made.map_err(|why| TransportError::Unsent(chain(&why)))?;
         if let Some(once) = &self.once {
-            let _ = once.set(driver.abort_handle());
+            let _ = once.set(connection.driver());
         }
-        Ok(sender)
+        Ok(connection)
     }
 }
 

@@ -10,7 +10,6 @@
 
 use bytes::{Buf, BytesMut};
 use hyper::rt::{Read, ReadBufCursor, Write};
-use hyper_util::client::legacy::connect::{Connected, Connection};
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -26,21 +25,11 @@ pub(crate) struct Cork<S> {
     bytes: BytesMut,
     /// Whether a flush has yielded since the first byte was buffered.
     has_yielded: bool,
-    /// Whether writes are passed on as they come.
-    is_open: bool,
 }
 
 impl<S> Cork<S> {
     pub(crate) fn new(inner: S) -> Self {
-        Cork { inner, bytes: BytesMut::new(), has_yielded: false, is_open: false }
-    }
-}
-
-impl<S: Connection> Cork<S> {
-    /// For a stream whose version of HTTP was negotiated: one of version 1 gains nothing.
-    pub(crate) fn of_version_2(inner: S) -> Self {
-        let is_open = !inner.connected().is_negotiated_h2();
-        Cork { is_open, ..Cork::new(inner) }
+        Cork { inner, bytes: BytesMut::new(), has_yielded: false }
     }
 }
 
@@ -80,7 +69,7 @@ impl<S: Write + Unpin> Write for Cork<S> {
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         let total: usize = slices.iter().map(|slice| slice.len()).sum();
-        let is_passed_on = this.is_open || total >= LARGE;
+        let is_passed_on = total >= LARGE;
         if is_passed_on || this.bytes.len() + total > LIMIT {
             ready!(this.release(context))?;
         }
@@ -112,12 +101,6 @@ impl<S: Write + Unpin> Write for Cork<S> {
         let this = self.get_mut();
         ready!(this.release(context))?;
         Pin::new(&mut this.inner).poll_shutdown(context)
-    }
-}
-
-impl<S: Connection> Connection for Cork<S> {
-    fn connected(&self) -> Connected {
-        self.inner.connected()
     }
 }
 
@@ -227,13 +210,5 @@ mod tests {
         drop(far);
         stream.write_all(b"into the void").await.unwrap();
         assert!(stream.flush().await.is_err());
-    }
-
-    #[tokio::test]
-    async fn an_open_cork_holds_nothing_back() {
-        let (mut stream, _far, writes) = corked(usize::MAX);
-        stream.inner_mut().is_open = true;
-        stream.write_all(b"a").await.unwrap();
-        assert_eq!(writes.load(Ordering::Relaxed), 1);
     }
 }

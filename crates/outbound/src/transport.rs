@@ -5,53 +5,51 @@
 //! keep-alive pings detect a dead one, even on a stream that only receives.
 
 use crate::cork::Cork;
+use crate::http2::{Http2Connection, Http2Error, Http2Settings, ReadyConnection, ResponseBody};
 use crate::metrics::CallOutcome;
 use crate::trace::{OpenSpan, SpanKind, Tracer};
 use crate::trace_context::TRACEPARENT;
-use crate::{CallError, ClientMetrics, Credentials, InvalidTarget, Target, broken, tls};
+use crate::{CallError, ClientMetrics, Credentials, InvalidTarget, Target, broken, chain, tls};
 use bytes::Bytes;
 use env::io::RealInstant;
 use http::header::{AUTHORIZATION, HeaderValue, USER_AGENT};
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{Method, Request, Response, StatusCode, Uri};
-use hyper::body::{Body, Incoming};
+use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper_util::client::legacy::Client;
-use hyper_util::rt::{TokioExecutor, TokioTimer};
+use hyper_util::client::legacy::connect::Connection;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use std::error::Error as _;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
+use tokio::sync::Mutex;
 use tower_service::Service;
 
 /// The keep-alive interval and timeout of an idle connection.
 const SILENCE: Duration = Duration::from_secs(30);
 const ANSWER: Duration = Duration::from_secs(15);
+/// The flow-control windows of one stream and of the connection. A stream that is not read leaves room for the others.
+const STREAM_WINDOW: u32 = 2 << 20;
+const CONNECTION_WINDOW: u32 = 16 << 20;
 
 /// See the module. Cheap to clone.
 pub struct Transport<B> {
-    client: Client<CorkedConnector, B>,
+    connections: Arc<Connections<B>>,
     to: Arc<ServerAddress>,
     counted: Option<Arc<ClientMetrics>>,
     tracer: Option<Arc<Tracer>>,
 }
 
-/// Connections whose small writes are gathered.
-#[derive(Clone)]
-struct CorkedConnector(tls::Connector);
-
-impl Service<Uri> for CorkedConnector {
-    type Response = Cork<<tls::Connector as Service<Uri>>::Response>;
-    type Error = <tls::Connector as Service<Uri>>::Error;
-    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
-
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
-        self.0.poll_ready(context)
-    }
-
-    fn call(&mut self, server: Uri) -> Self::Future {
-        let connecting = self.0.call(server);
-        Box::pin(async move { Ok(Cork::of_version_2(connecting.await?)) })
-    }
+/// The connections to a server: one of HTTP/2 for all requests, or a pool of HTTP/1.1.
+struct Connections<B> {
+    connector: tls::Connector,
+    http2: Mutex<Option<Http2Connection>>,
+    /// For a server that does not negotiate HTTP/2.
+    pool: Client<tls::Connector, B>,
+    is_pooled: AtomicBool,
 }
 
 struct ServerAddress {
@@ -66,7 +64,7 @@ struct ServerAddress {
 impl<B> Clone for Transport<B> {
     fn clone(&self) -> Self {
         Transport {
-            client: self.client.clone(),
+            connections: self.connections.clone(),
             to: self.to.clone(),
             counted: self.counted.clone(),
             tracer: self.tracer.clone(),
@@ -87,17 +85,17 @@ impl<B: Body<Data = Bytes> + Send + 'static> Transport<B> {
         let below =
             parts.path_and_query.map_or(String::new(), |it| it.path().trim_end_matches('/').to_owned());
         let agent = HeaderValue::from_str(agent).unwrap_or(HeaderValue::from_static("pintle"));
-        let client = Client::builder(TokioExecutor::new())
-            .timer(TokioTimer::new())
+        let connector = tls::connector(target)?;
+        let pool = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(Duration::from_secs(90))
-            .http2_keep_alive_interval(SILENCE)
-            .http2_keep_alive_timeout(ANSWER)
-            .http2_adaptive_window(true)
-            .build(CorkedConnector(tls::connector(target)?));
+            .build(connector.clone());
+        // without TLS there is no negotiation
+        let is_pooled = AtomicBool::new(scheme == Scheme::HTTP);
+        let connections = Arc::new(Connections { connector, http2: Mutex::default(), pool, is_pooled });
         let credentials = target.credentials.clone();
         let to = Arc::new(ServerAddress { scheme, authority, below, credentials, agent });
-        Ok(Transport { client, to, counted: None, tracer: None })
+        Ok(Transport { connections, to, counted: None, tracer: None })
     }
 
     /// Records the metrics of its calls.
@@ -122,6 +120,106 @@ impl<B> Transport<B> {
     }
 }
 
+impl<B> Connections<B>
+where
+    B: Body<Data = Bytes> + Send + Unpin + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    async fn send(&self, request: Request<B>) -> Result<Response<TransportBody>, CallError> {
+        if !self.is_pooled.load(Ordering::Relaxed)
+            && let Some(connection) = self.ready(request.uri()).await?
+        {
+            let response = connection.send(request).await.map_err(lost)?;
+            return Ok(response.map(TransportBody::Http2));
+        }
+        let response = self.pool.request(request).await.map_err(|why| match why.source() {
+            // the pool adds only that it could not connect
+            Some(cause) if why.is_connect() => broken(cause),
+            _ => broken(&why),
+        })?;
+        Ok(response.map(TransportBody::Http1))
+    }
+
+    /// A connection that takes a request, or none if the server does not negotiate HTTP/2.
+    async fn ready(&self, server: &Uri) -> Result<Option<ReadyConnection>, CallError> {
+        // one that is there may have been left by the server since the last request
+        let current = self.http2.lock().await.as_ref().filter(|it| !it.is_closed()).cloned();
+        if let Some(current) = current
+            && let Ok(ready) = current.ready().await
+        {
+            return Ok(Some(ready));
+        }
+        let mut shared = self.http2.lock().await;
+        // another caller may have connected meanwhile
+        if let Some(current) = shared.as_ref().filter(|it| !it.is_closed())
+            && let Ok(ready) = current.ready().await
+        {
+            return Ok(Some(ready));
+        }
+        *shared = None;
+        let stream = Service::call(&mut self.connector.clone(), server.clone()).await;
+        let stream = stream.map_err(|why| broken(&*why))?;
+        if !stream.connected().is_negotiated_h2() {
+            self.is_pooled.store(true, Ordering::Relaxed);
+            return Ok(None);
+        }
+        let settings = Http2Settings {
+            pings: Some((SILENCE, ANSWER)),
+            stream_window: STREAM_WINDOW,
+            connection_window: CONNECTION_WINDOW,
+        };
+        let made = Http2Connection::handshake(TokioIo::new(Cork::new(stream)), &settings).await;
+        let made = made.map_err(|why| CallError::Connection(chain(&why)))?;
+        let ready = made.ready().await.map_err(lost)?;
+        *shared = Some(made);
+        Ok(Some(ready))
+    }
+}
+
+fn lost(failed: Http2Error) -> CallError {
+    let why = chain(&failed.cause);
+    if failed.is_unsent { CallError::Connection(why) } else { CallError::Lost(why) }
+}
+
+/// The body of a response.
+pub enum TransportBody {
+    Http1(Incoming),
+    Http2(ResponseBody),
+}
+
+impl Body for TransportBody {
+    type Data = Bytes;
+    type Error = Box<dyn std::error::Error + Send + Sync>;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        match self.get_mut() {
+            TransportBody::Http1(body) => {
+                Pin::new(body).poll_frame(context).map(|it| it.map(|frame| frame.map_err(Into::into)))
+            }
+            TransportBody::Http2(body) => {
+                Pin::new(body).poll_frame(context).map(|it| it.map(|frame| frame.map_err(Into::into)))
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            TransportBody::Http1(body) => body.is_end_stream(),
+            TransportBody::Http2(body) => body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            TransportBody::Http1(body) => body.size_hint(),
+            TransportBody::Http2(body) => body.size_hint(),
+        }
+    }
+}
+
 impl ServerAddress {
     fn uri(&self, request_uri: &Uri) -> Result<Uri, CallError> {
         let path = request_uri.path_and_query().map_or("/", PathAndQuery::as_str);
@@ -140,16 +238,16 @@ where
     B: Body<Data = Bytes> + Send + Unpin + 'static,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    type Response = Response<Incoming>;
+    type Response = Response<TransportBody>;
     type Error = CallError;
-    type Future = Pin<Box<dyn Future<Output = Result<Response<Incoming>, CallError>> + Send>>;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<TransportBody>, CallError>> + Send>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), CallError>> {
         Poll::Ready(Ok(()))
     }
 
     fn call(&mut self, mut request: Request<B>) -> Self::Future {
-        let Transport { client, to, counted, tracer } = self.clone();
+        let Transport { connections, to, counted, tracer } = self.clone();
         Box::pin(async move {
             *request.uri_mut() = to.uri(request.uri())?;
             let headers = request.headers_mut();
@@ -162,7 +260,7 @@ where
             let span = tracer.and_then(|tracer| CallSpan::begin(tracer, &mut request));
             let (method, began) = (request.method().clone(), RealInstant::now());
             let sent = request.body().size_hint().exact();
-            let answer = client.request(request).await;
+            let answer = connections.send(request).await;
             if let Some(counted) = counted {
                 let (answered, took) = (answer.as_ref().ok(), began.elapsed());
                 let received = answered.and_then(|answer| answer.body().size_hint().exact());
@@ -172,7 +270,7 @@ where
             if let Some(span) = span {
                 span.end(answer.as_ref().ok().map(Response::status));
             }
-            answer.map_err(|why| broken(&why))
+            answer
         })
     }
 }

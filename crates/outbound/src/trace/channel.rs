@@ -2,12 +2,11 @@
 
 use super::Tracer;
 use super::span::{Attribute, OpenSpan, SpanKind};
-use crate::{Channel, RpcError, TRACEPARENT, TransportError};
+use crate::{Channel, ResponseBody, RpcError, TRACEPARENT, TransportError};
 use bytes::Bytes;
 use grpc::tonic;
 use http::{HeaderMap, Request, Response};
 use http_body::{Body, Frame, SizeHint};
-use hyper::body::Incoming;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -119,18 +118,18 @@ impl Drop for SpanGuard {
 
 /// The body of an answer, at the end of which the span ends.
 pub struct CallBody {
-    body: Incoming,
+    body: ResponseBody,
     guard: SpanGuard,
 }
 
 impl Body for CallBody {
     type Data = Bytes;
-    type Error = hyper::Error;
+    type Error = h2::Error;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, h2::Error>>> {
         let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
         match &frame {
             Some(Ok(frame)) => {
