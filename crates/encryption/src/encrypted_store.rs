@@ -89,7 +89,8 @@ impl Store for EncryptedStore {
             })?;
             let note = Arc::new(WriteNote { plain: value, form, note: write.note });
             let op = Op::Put { value: encrypted, expires_at };
-            self.inner.write(Write { op, note: Some(note), ..write }).await
+            // a summary has parts of the value
+            self.inner.write(Write { op, note: Some(note), summary: Bytes::new(), ..write }).await
         })
     }
 

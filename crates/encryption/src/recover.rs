@@ -47,6 +47,14 @@ pub(crate) async fn recover(
         value.starts_with(keyring.reserved().as_bytes()) || plan.of(&record.key).is_some()
     };
     let concerned: Vec<usize> = (0..records.len()).filter(|at| concerned(&records[*at])).collect();
+    if concerned.is_empty() {
+        return Ok(DecryptedRecords { records, forms: HashMap::new(), floor: None });
+    }
+    for at in &concerned {
+        // one that was written in plain text, before its resource was encrypted
+        let record = &mut records[*at];
+        record.unpack().map_err(|why| DecryptError { key: record.key.to_string(), why })?;
+    }
     let mut forms = HashMap::new();
     let mut failed: Vec<(usize, TransformError)> = Vec::new();
     let mut attempts = ATTEMPTS;

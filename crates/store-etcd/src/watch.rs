@@ -220,13 +220,7 @@ impl Watcher {
             return Ok(MessageKind::Changes);
         }
         let what = if response.events.is_empty() { MessageKind::Progress } else { MessageKind::Changes };
-        parts.extend(response.events);
-        let open = match parts.last() {
-            Some(last) if response.fragment => mod_revision(last),
-            _ => u64::MAX,
-        };
-        let done = parts.partition_point(|event| mod_revision(event) < open);
-        let events: Vec<_> = parts.drain(..done).collect();
+        let events = whole_revisions(parts, response.events, response.fragment)?;
         let upto = match events.last() {
             Some(last) => mod_revision(last),
             None if what == MessageKind::Progress && progress_in_order && parts.is_empty() => {
@@ -283,6 +277,27 @@ fn request(request: RequestUnion) -> WatchRequest {
     WatchRequest { request_union: Some(request) }
 }
 
+/// Appends the events of a response to those left of the one before, and takes out the revisions that are whole: all, or
+/// all but the last one if more fragments follow. A watch whose events are not in order is lost, because no revision can be
+/// known to be whole, and changes are published in order.
+fn whole_revisions(
+    parts: &mut Vec<Event>,
+    events: Vec<Event>,
+    is_fragment: bool,
+) -> Result<Vec<Event>, WatchEnd> {
+    let before = parts.len().saturating_sub(1);
+    parts.extend(events);
+    if !parts[before..].is_sorted_by_key(mod_revision) {
+        return Err(WatchEnd::Lost("etcd sent events out of order".to_owned()));
+    }
+    let open = match parts.last() {
+        Some(last) if is_fragment => mod_revision(last),
+        _ => u64::MAX,
+    };
+    let done = parts.partition_point(|event| mod_revision(event) < open);
+    Ok(parts.drain(..done).collect())
+}
+
 fn mod_revision(event: &Event) -> u64 {
     event.kv.as_ref().map_or(0, |pair| revision(pair.mod_revision))
 }
@@ -302,6 +317,26 @@ fn reports_progress_in_order(version: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn revisions_are_whole_and_in_order() {
+        let event = |mod_revision| Event {
+            kv: Some(grpc::etcd::KeyValue { mod_revision, ..grpc::etcd::KeyValue::default() }),
+            ..Event::default()
+        };
+        let mut parts = Vec::new();
+        let mut add = |revisions: &[i64], is_fragment| {
+            let events = revisions.iter().map(|it| event(*it)).collect();
+            let whole = whole_revisions(&mut parts, events, is_fragment).ok()?;
+            Some(whole.iter().map(mod_revision).collect::<Vec<_>>())
+        };
+        assert_eq!(add(&[3, 4, 4], true), Some(vec![3]));
+        assert_eq!(add(&[4, 5], true), Some(vec![4, 4, 4]));
+        assert_eq!(add(&[], false), Some(vec![5]));
+        assert_eq!(add(&[6, 9], true), Some(vec![6]));
+        assert_eq!(add(&[8], false), None, "below the fragment before");
+        assert_eq!(whole_revisions(&mut Vec::new(), vec![event(127), event(10)], false).ok(), None);
+    }
 
     #[test]
     fn versions_that_answer_in_order_are_known() {

@@ -115,25 +115,30 @@ impl Committer {
             if self.shared.queue.waiting() > 0 {
                 thread::yield_now();
             }
-            let mut taken = self.shared.queue.take(self.patience());
-            let last = taken.last;
-            for probe in taken.probes.drain(..) {
-                let _ = probe.send(());
-            }
-            let snapshots = std::mem::take(&mut taken.snapshots);
-            self.turn(taken);
-            for answer in snapshots {
-                let snapshot = match self.broken {
-                    Some(_) => Err(self.reason()),
-                    None => self.log.snapshot(),
-                };
-                let _ = answer.send(snapshot);
-            }
-            if last {
+            let taken = self.shared.queue.take(self.patience());
+            let is_last = taken.last;
+            self.answer_batch(taken);
+            if is_last {
                 break;
             }
         }
         self.log.close();
+    }
+
+    /// Does what was taken from the queue.
+    pub(crate) fn answer_batch(&mut self, mut taken: QueueBatch) {
+        for probe in taken.probes.drain(..) {
+            let _ = probe.send(());
+        }
+        let snapshots = std::mem::take(&mut taken.snapshots);
+        self.turn(taken);
+        for answer in snapshots {
+            let snapshot = match self.broken {
+                Some(_) => Err(self.reason()),
+                None => self.log.snapshot(),
+            };
+            let _ = answer.send(snapshot);
+        }
     }
 
     /// How long to wait for the next write before doing maintenance.

@@ -95,6 +95,8 @@ struct RedbLog {
     state: Arc<StorageState>,
     reserve: Arc<Reserve>,
     cache_bytes: usize,
+    /// See [`Options::leave_packed`].
+    leave_packed: bool,
     /// The buffer for encoding a record.
     scratch: Vec<u8>,
     /// Bytes of records removed since the file was compacted, less those added.
@@ -111,6 +113,7 @@ impl RedbLog {
             database: None,
             state: Arc::default(),
             cache_bytes: options.cache_bytes,
+            leave_packed: options.leave_packed,
             scratch: Vec::new(),
             // the amount of free pages in an existing file is unknown: one attempt to compact is worthwhile
             unused: u64::MAX,
@@ -234,7 +237,7 @@ impl RedbLog {
         let mut recovery = Recovery::new(self.meta()?).map_err(|what| self.corrupt(what))?;
         let read = self.database()?.begin_read().map_err(|error| self.explain(error))?;
         let log = read.open_table(LOG).map_err(|error| self.explain(error))?;
-        let scanned = scan::scan(&log, &mut |(record, bytes)| {
+        let scanned = scan::scan(&log, self.leave_packed, &mut |(record, bytes)| {
             visit(recovery.take(record, bytes).map_err(ScanError::Corrupt)?);
             Ok(())
         });

@@ -1,4 +1,5 @@
-//! The engine's handle for callers; the committer runs on its own thread.
+//! The engine's handle for callers; the committer runs on its own thread, or with a paused clock on that of each caller:
+//! then the order of all work does not depend on how fast it is.
 //!
 //! Dropping the handle closes the store as [`Store::close`] does, and waits for it.
 
@@ -8,7 +9,6 @@ use std::thread::{self, JoinHandle};
 
 use env::World;
 use parking_lot::Mutex;
-use tokio::sync::oneshot::error::TryRecvError;
 
 use crate::committer::{Committer, Shared};
 use crate::log::Log;
@@ -24,7 +24,15 @@ pub struct Engine {
     /// The committer until [`Store::start`] runs it.
     resting: Mutex<Option<Committer>>,
     thread: Mutex<Option<JoinHandle<()>>>,
+    /// The committer without a thread.
+    in_place: Mutex<Option<InPlaceCommitter>>,
     world: World,
+}
+
+/// A committer that works when it is called.
+struct InPlaceCommitter {
+    committer: Committer,
+    _epilogue: StopGuard,
 }
 
 impl Engine {
@@ -43,12 +51,25 @@ impl Engine {
         };
         committer.show();
         committer.note_health();
-        Self { shared, resting: Mutex::new(Some(committer)), thread: Mutex::new(None), world }
+        let (resting, thread, in_place) = (Mutex::new(Some(committer)), Mutex::default(), Mutex::default());
+        Self { shared, resting, thread, in_place, world }
+    }
+
+    /// Does the queued work if no thread does it.
+    fn work_in_place(&self) {
+        let mut in_place = self.in_place.lock();
+        // taken: a panic drops it, which closes the store
+        let Some(mut working) = in_place.take() else { return };
+        working.committer.answer_batch(self.shared.queue.take_now());
+        *in_place = Some(working);
     }
 
     /// Closes the queue; the committer ends once it has answered the queued writes.
     fn begin_close(&self) {
         self.shared.queue.close();
+        if let Some(InPlaceCommitter { committer, _epilogue }) = self.in_place.lock().take() {
+            committer.run();
+        }
         if let Some(mut never_started) = self.resting.lock().take() {
             never_started.log.close();
             drop(never_started);
@@ -65,6 +86,11 @@ impl Store for Engine {
         };
         committer.subscriber = subscriber;
         let epilogue = StopGuard(self.shared.clone());
+        if self.world.hold().is_active() {
+            *self.in_place.lock() = Some(InPlaceCommitter { committer, _epilogue: epilogue });
+            self.work_in_place();
+            return Ok(());
+        }
         let work = move || {
             let _epilogue = epilogue;
             committer.run();
@@ -79,17 +105,12 @@ impl Store for Engine {
     fn write(&self, write: Write) -> BoxFuture<'_, Result<Revision, StoreError>> {
         Box::pin(async move {
             check_size(&write)?;
-            let hold = self.world.hold();
-            let mut answered = self.shared.queue.push(write).await?;
-            // with a paused clock the order of all work must not depend on how fast the committer is
-            while hold.is_active() {
-                match answered.try_recv() {
-                    Ok(answer) => return answer,
-                    Err(TryRecvError::Empty) => thread::yield_now(),
-                    Err(TryRecvError::Closed) => return Err(StoreError::closing()),
-                }
-            }
-            answered.await.unwrap_or_else(|_| Err(StoreError::closing()))
+            env::pass_turns(&self.world).await;
+            let answered = self.shared.queue.push(write).await?;
+            self.work_in_place();
+            let answer = answered.await.unwrap_or_else(|_| Err(StoreError::closing()));
+            env::pass_turns(&self.world).await;
+            answer
         })
     }
 
@@ -116,6 +137,7 @@ impl Store for Engine {
     fn probe(&self) -> BoxFuture<'_, Result<(), StoreError>> {
         Box::pin(async move {
             if let Some(reached) = self.shared.queue.probe() {
+                self.work_in_place();
                 // on an error the committer has ended, which its health reports
                 let _ = reached.await;
             }
@@ -125,16 +147,16 @@ impl Store for Engine {
 
     fn snapshot(&self) -> BoxFuture<'_, Result<Snapshot, StoreError>> {
         Box::pin(async move {
-            let _hold = self.world.hold();
             let taken = self.shared.queue.snapshot().ok_or_else(StoreError::closing)?;
+            self.work_in_place();
             taken.await.unwrap_or_else(|_| Err(StoreError::closing()))
         })
     }
 
     fn tick(&self) -> BoxFuture<'_, ()> {
         Box::pin(async move {
-            let _hold = self.world.hold();
             if let Some(done) = self.shared.queue.tick() {
+                self.work_in_place();
                 let _ = done.await;
             }
         })

@@ -42,6 +42,7 @@ mod guarded_storage;
 mod log;
 mod log_reader;
 pub mod memory;
+pub mod packed;
 mod queue;
 pub mod quiet;
 mod record;
@@ -95,6 +96,23 @@ pub type Note = Arc<dyn Any + Send + Sync>;
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub struct BuildId(pub NonZeroU64);
 
+/// The program that encoded a value, and what it noted for its next start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EncodedBy {
+    pub build: BuildId,
+    /// See [`Write::summary`].
+    pub summary: Bytes,
+    /// The value of the record is [packed](mod@packed): see [`Options::leave_packed`].
+    pub is_packed: bool,
+}
+
+impl EncodedBy {
+    /// Without a summary.
+    pub fn new(build: BuildId) -> Self {
+        Self { build, summary: Bytes::new(), is_packed: false }
+    }
+}
+
 /// The precondition of a write.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Expect {
@@ -129,6 +147,9 @@ pub struct Write {
     pub priority: Priority,
     /// Stored with the value by the embedded engine.
     pub encoded_by: Option<BuildId>,
+    /// What that program needs to know of the value when it starts, in a form of its own: stored beside the value, and
+    /// never read by the store. Empty for none. Left out where the program is not named, or the summary is too long.
+    pub summary: Bytes,
 }
 
 /// The priority of a write among the queued ones.
@@ -165,6 +186,7 @@ impl Write {
             claim_keys: None,
             priority: Priority::Normal,
             encoded_by: None,
+            summary: Bytes::new(),
         }
     }
 
@@ -178,6 +200,7 @@ impl Write {
             claim_keys: None,
             priority: Priority::Normal,
             encoded_by: None,
+            summary: Bytes::new(),
         }
     }
 
@@ -244,12 +267,12 @@ impl fmt::Debug for Change {
 pub struct RecoveredRecord {
     pub revision: Revision,
     pub key: Arc<str>,
-    /// `None`: the key was deleted.
+    /// `None`: the key was deleted. May be packed, as `encoded_by` says.
     pub value: Option<Bytes>,
     pub previous: Option<Revision>,
     pub at: i64,
     pub expires_at: Option<i64>,
-    pub encoded_by: Option<BuildId>,
+    pub encoded_by: Option<EncodedBy>,
     /// Whether this is a change after [`Store::oldest`]: a recent event, not only state.
     pub history: bool,
 }
@@ -271,6 +294,8 @@ pub struct Options {
     pub reserve_bytes: u64,
     /// Values from this size on are compressed in the file, where that is worth it.
     pub compress_from: usize,
+    /// Values with a summary are recovered as they are in the file, packed where they are.
+    pub leave_packed: bool,
 }
 
 impl Default for Options {
@@ -281,6 +306,7 @@ impl Default for Options {
             cache_bytes: 2 << 20,
             reserve_bytes: 8 << 20,
             compress_from: usize::MAX,
+            leave_packed: false,
         }
     }
 }
@@ -362,7 +388,8 @@ pub trait Store: Send + Sync + 'static {
     /// The values of all keys at the newest revision, read while writes go on.
     fn snapshot(&self) -> BoxFuture<'_, Result<Snapshot, StoreError>>;
 
-    /// Performs due maintenance (expiry, trimming of history) now; engines do so by themselves about every second.
+    /// Performs due maintenance (expiry, trimming of history) now; engines do so by themselves about every second of a
+    /// clock that is not paused.
     fn tick(&self) -> BoxFuture<'_, ()>;
 
     /// Accepts no more writes, finishes the queued ones, and closes the files.

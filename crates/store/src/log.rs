@@ -8,27 +8,28 @@ use crate::{BuildId, Change, Snapshot, StoreError};
 /// One batch: the added changes, the removed revisions, and the new meta row.
 pub(crate) struct Batch<'a> {
     pub changes: &'a [Change],
-    /// What is stored with each change, parallel to `changes`.
+    /// The stored details of each change, parallel to `changes`.
     pub details: &'a [ChangeDetails],
     /// Revisions whose records are dropped.
     pub trims: &'a [u64],
     pub meta: &'a Meta,
 }
 
-/// What is stored with a change and not published.
+/// Details of a change that are stored and not published.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ChangeDetails {
     pub expires_at: Option<i64>,
     pub encoded_by: Option<BuildId>,
-    /// The compressed value, where that is what is stored.
-    pub compressed: Option<Bytes>,
+    pub summary: Bytes,
+    /// The packed value, if it is stored in place of the value.
+    pub packed: Option<Bytes>,
 }
 
 impl ChangeDetails {
     /// The value of the change as it is stored.
     pub(crate) fn stored<'a>(&'a self, value: Option<&'a Bytes>) -> Option<StoredValue<'a>> {
-        match &self.compressed {
-            Some(packed) => Some(StoredValue::Compressed(packed)),
+        match &self.packed {
+            Some(packed) => Some(StoredValue::Packed(packed)),
             None => value.map(|value| StoredValue::Plain(value)),
         }
     }
@@ -45,6 +46,7 @@ impl<'a> Batch<'a> {
             at: change.at,
             expires_at: details.expires_at,
             encoded_by: details.encoded_by,
+            summary: &details.summary,
         })
     }
 }

@@ -84,7 +84,7 @@ impl LogReader {
                 page.push(SnapshotRecord {
                     revision: record.revision,
                     key: record.key.into(),
-                    value: value.to_vec()?.into(),
+                    value: value.to_vec(0)?.into(),
                     at: record.at,
                     expires_at: record.expires_at,
                 });

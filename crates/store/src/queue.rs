@@ -168,27 +168,12 @@ impl Queue {
             let heartbeats = inside.urgent.len();
             inside.arrivals.note_company(heartbeats);
         }
-        let mut taken = QueueBatch::default();
-        let Inner { urgent, requests, .. } = &mut *inside;
-        let share = if requests.is_empty() { 1 } else { 2 };
-        let mut bytes = 0;
-        for (lane, share) in [(urgent, share), (requests, 1)] {
-            while let Some(next) = lane.front() {
-                let with_next = bytes + size(&next.write);
-                let full = taken.requests.len() >= BATCH_WRITES / share || with_next > BATCH_BYTES / share;
-                if full && !taken.requests.is_empty() {
-                    break;
-                }
-                bytes = with_next;
-                taken.requests.extend(lane.pop_front());
-            }
-        }
-        taken.ticks = std::mem::take(&mut inside.ticks);
-        taken.probes = std::mem::take(&mut inside.probes);
-        taken.snapshots = std::mem::take(&mut inside.snapshots);
-        inside.hurries = inside.waiting() > 0;
-        taken.last = inside.closed && inside.waiting() == 0;
-        taken
+        inside.take()
+    }
+
+    /// What is there now.
+    pub(crate) fn take_now(&self) -> QueueBatch {
+        self.inside.lock().take()
     }
 
     pub(crate) fn waiting(&self) -> usize {
@@ -216,6 +201,31 @@ impl Queue {
 }
 
 impl Inner {
+    /// The next batch.
+    fn take(&mut self) -> QueueBatch {
+        let mut taken = QueueBatch::default();
+        let Inner { urgent, requests, .. } = &mut *self;
+        let share = if requests.is_empty() { 1 } else { 2 };
+        let mut bytes = 0;
+        for (lane, share) in [(urgent, share), (requests, 1)] {
+            while let Some(next) = lane.front() {
+                let with_next = bytes + size(&next.write);
+                let full = taken.requests.len() >= BATCH_WRITES / share || with_next > BATCH_BYTES / share;
+                if full && !taken.requests.is_empty() {
+                    break;
+                }
+                bytes = with_next;
+                taken.requests.extend(lane.pop_front());
+            }
+        }
+        taken.ticks = std::mem::take(&mut self.ticks);
+        taken.probes = std::mem::take(&mut self.probes);
+        taken.snapshots = std::mem::take(&mut self.snapshots);
+        self.hurries = self.waiting() > 0;
+        taken.last = self.closed && self.waiting() == 0;
+        taken
+    }
+
     fn waiting(&self) -> usize {
         self.urgent.len() + self.requests.len()
     }

@@ -3,12 +3,14 @@
 //! ```text
 //! record:    version 1 | flags 1 | at 8 | expires_at 8 | previous 8 | key length 2 | key | value | crc32 4
 //! version 2: version 1 | flags 1 | at 8 | expires_at 8 | previous 8 | key length 2 | encoded_by 8 | key | value | crc32 4
+//! version 3: version 1 | flags 1 | at 8 | expires_at 8 | previous 8 | key length 2 | encoded_by 8 | summary length 2 | key
+//!            | summary | value | crc32 4
 //! meta:      version 1 | id 16 | oldest 8 | newest 8 | records 8 | digest 8 | crc32 4
 //! ```
 //!
-//! A record has version 2 if its value is compressed (an LZ4 block after its length, 4 bytes) or names the build that
-//! encoded it; 0 is none. All others have version 1. The meta row says 2 once a version that may write such records has
-//! written to the store.
+//! A record has version 2 if its value is packed (see `packed`) or names the build that encoded it; 0 is none. It has
+//! version 3 if it also has a summary of the value, which that build wrote for itself. All others have version 1. The meta
+//! row says 3 once a version that may write such records has written to the store.
 //!
 //! Integers are little-endian. The checksum of a record also covers its revision, which is the table key and
 //! not in the bytes: a record that turns up under another revision does not verify. The digest of the meta
@@ -19,26 +21,28 @@ use std::num::NonZeroU64;
 
 use bytes::Bytes;
 
-use crate::{BuildId, MAX_KEY_BYTES, MAX_VALUE_BYTES, RecoveredRecord, Revision};
+use crate::packed::{room_for, unpack};
+use crate::{BuildId, EncodedBy, MAX_KEY_BYTES, RecoveredRecord, Revision};
 
-/// The newest format: that of the meta row, and of records with what format 1 has no place for.
-pub(crate) const FORMAT: u8 = 2;
-/// The oldest format that is read, and that of all other records.
+/// The newest format: that of the meta row, and of records with a summary.
+pub(crate) const FORMAT: u8 = 3;
+/// The oldest format that is read, and that of records with neither summary nor build, nor packed value.
 const PLAIN: u8 = 1;
+/// The format of all other records.
+const MARKED: u8 = 2;
+/// A longer summary is left out.
+pub(crate) const MAX_SUMMARY_BYTES: usize = u16::MAX as usize;
 
 const HEADER: usize = 1 + 1 + 8 + 8 + 8 + 2;
 const BUILD: usize = 8;
-/// The length of a compressed value before its bytes.
-const LENGTH: usize = 4;
-/// Room in a value that was read, for readers that put its revision into it.
-const STAMP: usize = 20;
+const SUMMARY: usize = 2;
 const CRC: usize = 4;
 const META: usize = 1 + 16 + 8 * 4 + CRC;
 
 const DELETED: u8 = 1;
 const EXPIRES: u8 = 2;
 const REPLACES: u8 = 4;
-const COMPRESSED: u8 = 8;
+const PACKED: u8 = 8;
 
 /// A record, borrowed from wherever its bytes are.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -51,90 +55,105 @@ pub(crate) struct Record<'a> {
     pub at: i64,
     pub expires_at: Option<i64>,
     pub encoded_by: Option<BuildId>,
+    /// Empty for none.
+    pub summary: &'a [u8],
 }
 
 /// The bytes of a value in a record.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum StoredValue<'a> {
     Plain(&'a [u8]),
-    /// See [`compressed`].
-    Compressed(&'a [u8]),
+    /// See `packed`.
+    Packed(&'a [u8]),
 }
 
 impl<'a> StoredValue<'a> {
     fn bytes(self) -> &'a [u8] {
         match self {
-            Self::Plain(bytes) | Self::Compressed(bytes) => bytes,
+            Self::Plain(bytes) | Self::Packed(bytes) => bytes,
         }
     }
 
-    /// The value as it was written, or why it is not one.
-    pub(crate) fn to_vec(self) -> Result<Vec<u8>, String> {
-        let packed = match self {
+    /// The value as it was written, or why it is not one. It has room for so many bytes more.
+    pub(crate) fn to_vec(self, room: usize) -> Result<Vec<u8>, String> {
+        match self {
             Self::Plain(bytes) => {
-                let mut value = Vec::with_capacity(bytes.len() + STAMP);
+                let mut value = Vec::with_capacity(bytes.len() + room);
                 value.extend_from_slice(bytes);
-                return Ok(value);
+                Ok(value)
             }
-            Self::Compressed(packed) => packed,
-        };
-        let bad = || "a compressed value is not one".to_owned();
-        let (length, block) = packed.split_first_chunk::<LENGTH>().ok_or_else(bad)?;
-        let length = u32::from_le_bytes(*length) as usize;
-        if length > MAX_VALUE_BYTES {
-            return Err(bad());
+            Self::Packed(packed) => unpack(packed, room),
         }
-        let mut value = Vec::with_capacity(length + STAMP);
-        value.resize(length, 0);
-        let found = lz4_flex::block::decompress_into(block, &mut value).map_err(|_| bad())?;
-        if found == length { Ok(value) } else { Err(bad()) }
     }
-}
-
-/// A value as it is stored if that saves at least an eighth of its bytes: its length and an LZ4 block.
-pub(crate) fn compressed(value: &[u8]) -> Option<Bytes> {
-    let mut packed = vec![0; LENGTH + lz4_flex::block::get_maximum_output_size(value.len())];
-    let (length, block) = packed.split_at_mut(LENGTH);
-    length.copy_from_slice(&u32::try_from(value.len()).ok()?.to_le_bytes());
-    let written = lz4_flex::block::compress_into(value, block).ok()?;
-    packed.truncate(LENGTH + written);
-    (packed.len() <= value.len() / 8 * 7).then(|| packed.into())
 }
 
 /// The size of a record.
-pub(crate) fn record_len(key: &str, value: Option<StoredValue<'_>>, encoded_by: Option<BuildId>) -> usize {
+pub(crate) fn record_len(
+    key: &str,
+    value: Option<StoredValue<'_>>,
+    encoded_by: Option<BuildId>,
+    summary: &[u8],
+) -> usize {
     HEADER
-        + build_len(format_of(value, encoded_by))
+        + extra_len(format_of(value, encoded_by, summary))
         + key.len()
+        + summary.len()
         + value.map_or(0, |value| value.bytes().len())
         + CRC
 }
 
-fn format_of(value: Option<StoredValue<'_>>, encoded_by: Option<BuildId>) -> u8 {
+fn format_of(value: Option<StoredValue<'_>>, encoded_by: Option<BuildId>, summary: &[u8]) -> u8 {
     match (value, encoded_by) {
-        (Some(StoredValue::Compressed(_)), _) | (_, Some(_)) => FORMAT,
+        _ if !summary.is_empty() => FORMAT,
+        (Some(StoredValue::Packed(_)), _) | (_, Some(_)) => MARKED,
         (Some(StoredValue::Plain(_)) | None, None) => PLAIN,
+    }
+}
+
+/// What a header has more than that of format 1.
+fn extra_len(version: u8) -> usize {
+    match version {
+        PLAIN => 0,
+        MARKED => BUILD,
+        _ => BUILD + SUMMARY,
     }
 }
 
 impl<'a> Record<'a> {
     /// Its size in the log.
     pub(crate) fn size(&self) -> u32 {
-        record_len(self.key, self.value, self.encoded_by) as u32
+        record_len(self.key, self.value, self.encoded_by, self.summary) as u32
     }
 
-    /// A copy whose value is as it was written. Whether it is history, the record does not tell.
-    pub(crate) fn recovered(&self) -> Result<RecoveredRecord, String> {
-        let value = self.value.map(StoredValue::to_vec).transpose();
-        let value = value.map_err(|what| format!("the record of revision {}: {what}", self.revision))?;
+    /// A copy. Its value is as it was written, or packed if it may be, it is, and there is a summary. Whether it is
+    /// history, the record does not tell.
+    pub(crate) fn recovered(&self, may_be_packed: bool) -> Result<RecoveredRecord, String> {
+        let left = match self.value {
+            Some(StoredValue::Packed(packed)) if may_be_packed && !self.summary.is_empty() => Some(packed),
+            _ => None,
+        };
+        let value = match left {
+            Some(packed) => Some(Bytes::copy_from_slice(packed)),
+            None => {
+                let value = self.value.map(|value| value.to_vec(room_for(self.revision))).transpose();
+                value
+                    .map_err(|what| format!("the record of revision {}: {what}", self.revision))?
+                    .map(Bytes::from)
+            }
+        };
+        let encoded_by = self.encoded_by.map(|build| EncodedBy {
+            build,
+            summary: Bytes::copy_from_slice(self.summary),
+            is_packed: left.is_some(),
+        });
         Ok(RecoveredRecord {
             revision: self.revision,
             key: self.key.into(),
-            value: value.map(Bytes::from),
+            value,
             previous: self.previous,
             at: self.at,
             expires_at: self.expires_at,
-            encoded_by: self.encoded_by,
+            encoded_by,
             history: false,
         })
     }
@@ -152,21 +171,26 @@ impl<'a> Record<'a> {
         if self.previous.is_some() {
             flags |= REPLACES;
         }
-        if matches!(self.value, Some(StoredValue::Compressed(_))) {
-            flags |= COMPRESSED;
+        if matches!(self.value, Some(StoredValue::Packed(_))) {
+            flags |= PACKED;
         }
-        let format = format_of(self.value, self.encoded_by);
+        debug_assert!(self.summary.len() <= MAX_SUMMARY_BYTES);
+        let format = format_of(self.value, self.encoded_by, self.summary);
         out.clear();
-        out.reserve(record_len(self.key, self.value, self.encoded_by));
+        out.reserve(self.size() as usize);
         out.extend_from_slice(&[format, flags]);
         out.extend_from_slice(&self.at.to_le_bytes());
         out.extend_from_slice(&self.expires_at.unwrap_or(0).to_le_bytes());
         out.extend_from_slice(&self.previous.map_or(0, |p| p.0).to_le_bytes());
         out.extend_from_slice(&(self.key.len() as u16).to_le_bytes());
-        if format != PLAIN {
+        if format >= MARKED {
             out.extend_from_slice(&self.encoded_by.map_or(0, |build| build.0.get()).to_le_bytes());
         }
+        if format >= FORMAT {
+            out.extend_from_slice(&(self.summary.len() as u16).to_le_bytes());
+        }
         out.extend_from_slice(self.key.as_bytes());
+        out.extend_from_slice(self.summary);
         out.extend_from_slice(self.value.map(StoredValue::bytes).unwrap_or_default());
         let crc = checksum(self.revision, out);
         out.extend_from_slice(&crc.to_le_bytes());
@@ -183,34 +207,35 @@ impl<'a> Record<'a> {
         }
         let mut fields = Fields(body);
         let [version, flags] = fields.take::<2>();
-        if !(PLAIN..=FORMAT).contains(&version) || body.len() < HEADER + build_len(version) {
+        if !(PLAIN..=FORMAT).contains(&version) || body.len() < HEADER + extra_len(version) {
             return Err(bad("has an unknown layout"));
         }
         let at = i64::from_le_bytes(fields.take());
         let expires_at = i64::from_le_bytes(fields.take());
         let previous = u64::from_le_bytes(fields.take());
         let key_len = usize::from(u16::from_le_bytes(fields.take()));
-        let build = if version == PLAIN { 0 } else { u64::from_le_bytes(fields.take()) };
-        let (key, value) =
+        let build = if version >= MARKED { u64::from_le_bytes(fields.take()) } else { 0 };
+        let summary_len = if version >= FORMAT { u16::from_le_bytes(fields.take()) } else { 0 };
+        let (key, rest) =
             fields.0.split_at_checked(key_len).ok_or_else(|| bad("has a key beyond its end"))?;
+        let (summary, value) = rest
+            .split_at_checked(usize::from(summary_len))
+            .ok_or_else(|| bad("has a summary beyond its end"))?;
         let key = std::str::from_utf8(key).map_err(|_| bad("has a key that is not text"))?;
         Ok(Self {
             revision,
             key,
-            value: (flags & DELETED == 0).then_some(match flags & COMPRESSED {
+            value: (flags & DELETED == 0).then_some(match flags & PACKED {
                 0 => StoredValue::Plain(value),
-                _ => StoredValue::Compressed(value),
+                _ => StoredValue::Packed(value),
             }),
             previous: (flags & REPLACES != 0).then_some(Revision(previous)),
             at,
             expires_at: (flags & EXPIRES != 0).then_some(expires_at),
             encoded_by: NonZeroU64::new(build).map(BuildId),
+            summary,
         })
     }
-}
-
-fn build_len(version: u8) -> usize {
-    if version == PLAIN { 0 } else { BUILD }
 }
 
 fn checksum(revision: Revision, body: &[u8]) -> u32 {
@@ -315,7 +340,7 @@ fn spread(revision: u64) -> u64 {
 mod tests {
     use super::*;
 
-    fn samples() -> [Record<'static>; 5] {
+    fn samples() -> [Record<'static>; 7] {
         let put = Record {
             revision: Revision(7),
             key: "/registry/pods/default/a",
@@ -324,16 +349,19 @@ mod tests {
             at: 1_700_000_000,
             expires_at: Some(-5),
             encoded_by: None,
+            summary: b"",
         };
         let gone = Record { value: None, expires_at: None, ..put };
         let first =
             Record { previous: None, key: "", value: Some(StoredValue::Plain(b"")), expires_at: None, ..put };
         let packed = Record {
-            value: Some(StoredValue::Compressed(b"\x02\0\0\0\x20{}")),
+            value: Some(StoredValue::Packed(b"\x02\0\0\0\x20{}")),
             encoded_by: NonZeroU64::new(77).map(BuildId),
             ..put
         };
-        [put, gone, first, packed, Record { encoded_by: None, ..packed }]
+        let summed = Record { summary: b"summary", ..packed };
+        let both = [summed, Record { value: Some(StoredValue::Plain(b"")), ..summed }];
+        [put, gone, first, packed, Record { encoded_by: None, ..packed }, both[0], both[1]]
     }
 
     #[test]
@@ -341,35 +369,27 @@ mod tests {
         for record in samples() {
             let mut bytes = vec![1, 2, 3];
             record.encode(&mut bytes);
-            assert_eq!(bytes.len(), record_len(record.key, record.value, record.encoded_by));
+            assert_eq!(bytes.len(), record.size() as usize);
             assert_eq!(Record::decode(record.revision, &bytes), Ok(record));
         }
     }
 
     #[test]
-    fn a_value_is_compressed_where_that_is_worth_it() {
-        let text = br#"{"name":"a","value":"b"}"#.repeat(100);
-        let packed = compressed(&text).unwrap();
-        assert!(packed.len() < text.len() / 10, "{}", packed.len());
-        assert_eq!(StoredValue::Compressed(&packed).to_vec().unwrap(), text);
-        let noise: Vec<u8> = (0..1000_u64).map(|n| spread(n) as u8).collect();
-        assert_eq!(compressed(&noise), None);
-        assert_eq!(compressed(b""), None);
-        assert_eq!(compressed(b"{}"), None);
-    }
-
-    #[test]
-    fn a_damaged_compressed_value_is_refused() {
-        let text = br#"{"name":"a","value":"b"}"#.repeat(10);
-        let packed = compressed(&text).unwrap();
-        for end in 0..packed.len() {
-            assert!(StoredValue::Compressed(&packed[..end]).to_vec().is_err(), "cut at {end}");
+    fn a_value_stays_packed_only_where_a_summary_stands_for_it() {
+        let [put, gone, .., packed, _, summed, _] = samples();
+        for (record, is_packed) in [(put, None), (gone, None), (packed, Some(false)), (summed, Some(true))] {
+            let recovered = record.recovered(true).unwrap();
+            assert_eq!(recovered.encoded_by.as_ref().map(|it| it.is_packed), is_packed);
+            let mut unpacked = recovered.clone();
+            unpacked.unpack().unwrap();
+            let plain = record.recovered(false).unwrap();
+            assert_eq!(unpacked.value, plain.value);
+            assert_eq!(unpacked.encoded_by, plain.encoded_by);
+            assert_eq!(plain.value.as_deref(), record.value.map(|_| &b"{}"[..]));
         }
-        let mut longer = packed.to_vec();
-        longer[0] += 1;
-        assert!(StoredValue::Compressed(&longer).to_vec().is_err());
-        longer[..4].copy_from_slice(&u32::MAX.to_le_bytes());
-        assert!(StoredValue::Compressed(&longer).to_vec().is_err());
+        let broken = Record { value: Some(StoredValue::Packed(b"\x03\0\0\0\x20{}")), ..summed };
+        assert!(broken.recovered(false).is_err());
+        assert!(broken.recovered(true).unwrap().unpack().is_err());
     }
 
     #[test]

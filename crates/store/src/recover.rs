@@ -20,7 +20,9 @@ impl Recovery {
         if meta.oldest > meta.newest {
             return Err(format!("its oldest revision {} is after its newest {}", meta.oldest, meta.newest));
         }
-        Ok(Self { state: State::new(meta), seen: Meta::new(meta.id), last: 0 })
+        let mut state = State::new(meta);
+        state.expect_keys(meta.records);
+        Ok(Self { state, seen: Meta::new(meta.id), last: 0 })
     }
 
     /// Takes the next record, of this size in the log, or describes its corruption.
@@ -52,7 +54,7 @@ impl Recovery {
         if self.seen.digest != digest {
             return Err("its records are not those that were written".to_owned());
         }
-        self.state.clear_expiries();
+        self.state.settle();
         Ok(self.state)
     }
 }
@@ -72,6 +74,7 @@ mod tests {
             at: 0,
             expires_at: None,
             encoded_by: None,
+            summary: b"",
         }
     }
 
@@ -91,7 +94,7 @@ mod tests {
 
     fn recover(meta: Meta, records: &[Record<'_>]) -> Result<(State, Vec<RecoveredRecord>), String> {
         let mut recovery = Recovery::new(meta)?;
-        let recovered = records.iter().map(|it| recovery.take(it.recovered()?, it.size()));
+        let recovered = records.iter().map(|it| recovery.take(it.recovered(false)?, it.size()));
         let recovered = recovered.collect::<Result<_, _>>()?;
         Ok((recovery.finish()?, recovered))
     }

@@ -44,29 +44,32 @@ impl From<redb::StorageError> for ScanError {
 pub(crate) type SizedRecord = (RecoveredRecord, u32);
 type Part = Result<Vec<SizedRecord>, ScanError>;
 
-/// Calls back with all records in revision order, until it returns an error.
+/// Calls back with all records in revision order, until it returns an error. Values may be packed if `packed` says so.
 pub(crate) fn scan<E: From<ScanError>>(
     log: &LogTable,
+    packed: bool,
     take: &mut dyn FnMut(SizedRecord) -> Result<(), E>,
 ) -> Result<(), E> {
     let (records, revisions) = extent(log)?;
     let threads = thread::available_parallelism().map_or(1, usize::from);
     let parts = if records < FEW { vec![revisions] } else { divided(revisions, records / PART) };
     if parts.len() == 1 || threads == 1 {
-        return parts.into_iter().try_for_each(|part| read(log, part)?.into_iter().try_for_each(&mut *take));
+        return parts
+            .into_iter()
+            .try_for_each(|part| read(log, part, packed)?.into_iter().try_for_each(&mut *take));
     }
     thread::scope(|scope| {
         let mut receivers: Vec<Receiver<Part>> = Vec::new();
         for nth in 0..threads {
             let (sender, receiver) = sync_channel(AHEAD);
             let mine: Vec<_> = parts.iter().skip(nth).step_by(threads).cloned().collect();
-            let work = move || deliver(log, mine, &sender);
+            let work = move || deliver(log, mine, packed, &sender);
             // the caller does the work of one that could not be started
             let _ = thread::Builder::new().name("recovery".to_owned()).spawn_scoped(scope, work);
             receivers.push(receiver);
         }
         for (nth, part) in parts.iter().enumerate() {
-            let records = receivers[nth % threads].recv().unwrap_or_else(|_| read(log, part.clone()));
+            let records = receivers[nth % threads].recv().unwrap_or_else(|_| read(log, part.clone(), packed));
             records?.into_iter().try_for_each(&mut *take)?;
         }
         Ok(())
@@ -91,10 +94,10 @@ fn divided(all: Range<u64>, parts: u64) -> Vec<Range<u64>> {
 }
 
 /// Sends parts, until the receiver is gone.
-fn deliver(log: &LogTable, parts: Vec<Range<u64>>, to: &SyncSender<Part>) {
+fn deliver(log: &LogTable, parts: Vec<Range<u64>>, packed: bool, to: &SyncSender<Part>) {
     for part in parts {
         // redb may panic on damage
-        let records = quiet::call(|| read(log, part)).unwrap_or_else(|panic| {
+        let records = quiet::call(|| read(log, part, packed)).unwrap_or_else(|panic| {
             Err(ScanError::Corrupt(format!("reading it failed: {}", quiet::message(&*panic))))
         });
         if to.send(records).is_err() {
@@ -104,12 +107,12 @@ fn deliver(log: &LogTable, parts: Vec<Range<u64>>, to: &SyncSender<Part>) {
 }
 
 /// The records of some revisions.
-fn read(log: &LogTable, revisions: Range<u64>) -> Part {
+fn read(log: &LogTable, revisions: Range<u64>, packed: bool) -> Part {
     let mut records = Vec::new();
     for entry in log.range(revisions)? {
         let (revision, bytes) = entry?;
         let record = Record::decode(Revision(revision.value()), bytes.value());
-        let recovered = record.and_then(|record| Ok((record.recovered()?, record.size())));
+        let recovered = record.and_then(|record| Ok((record.recovered(packed)?, record.size())));
         records.push(recovered.map_err(ScanError::Corrupt)?);
     }
     Ok(records)

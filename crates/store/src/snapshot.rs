@@ -56,12 +56,13 @@ impl SnapshotRecord {
             at: self.at,
             expires_at: self.expires_at,
             encoded_by: None,
+            summary: b"",
         }
     }
 
     /// The bytes that it takes in a file.
     pub fn size(&self) -> usize {
-        4 + 8 + record_len(&self.key, Some(StoredValue::Plain(&self.value)), None)
+        4 + 8 + record_len(&self.key, Some(StoredValue::Plain(&self.value)), None, b"")
     }
 }
 
@@ -191,7 +192,7 @@ impl<R: Read> Reader<R> {
                 self.summary.revision
             )));
         }
-        let value = value.to_vec().map_err(SnapshotError::Damaged)?;
+        let value = value.to_vec(0).map_err(SnapshotError::Damaged)?;
         self.summary.records += 1;
         Ok(Some(SnapshotRecord {
             revision,

@@ -8,17 +8,24 @@
 //! Always: `history` has one entry for each revision in `oldest + 1 ..= newest`, in that order.
 
 use std::cmp::Reverse;
+use std::collections::hash_map::Entry;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::sync::Arc;
 
+use bytes::Bytes;
+
 use crate::log::ChangeDetails;
-use crate::record::{Meta, compressed, record_len};
+use crate::packed::pack;
+use crate::record::{MAX_SUMMARY_BYTES, Meta, record_len};
 use crate::{Change, Expect, Op, Options, RecoveredRecord, Revision, StoreError, Write};
 
 /// Expired keys that one batch deletes at most.
 const EXPIRIES_PER_BATCH: usize = 512;
 /// Below this many, expiries of keys that were written again are not worth clearing out.
 const FEW_EXPIRIES: usize = 1024;
+
+/// Room for more keys is made only when they come.
+const MOST_EXPECTED: usize = 1 << 22;
 
 pub(crate) struct State {
     pub meta: Meta,
@@ -115,6 +122,11 @@ impl State {
         }
     }
 
+    /// Makes room for so many keys.
+    pub(crate) fn expect_keys(&mut self, count: u64) {
+        self.index.reserve(usize::try_from(count).unwrap_or(usize::MAX).min(MOST_EXPECTED));
+    }
+
     pub(crate) fn live_keys(&self) -> usize {
         self.index.len()
     }
@@ -181,12 +193,14 @@ impl State {
         };
         let worth_it = value.as_ref().filter(|value| value.len() >= self.compress_from);
         let encoded_by = write.encoded_by.filter(|_| value.is_some());
+        let has_summary = encoded_by.is_some() && write.summary.len() <= MAX_SUMMARY_BYTES;
         let details = ChangeDetails {
             expires_at,
             encoded_by,
-            compressed: worth_it.and_then(|value| compressed(value)),
+            summary: if has_summary { write.summary } else { Bytes::new() },
+            packed: worth_it.and_then(|value| pack(value)),
         };
-        let bytes = record_len(&key, details.stored(value.as_ref()), encoded_by) as u32;
+        let bytes = record_len(&key, details.stored(value.as_ref()), encoded_by, &details.summary) as u32;
         if let (Some(growth), Some(_)) = (&plan.growth, &value)
             && current.is_none_or(|live| bytes > live.bytes.saturating_add(growth.bytes))
         {
@@ -277,16 +291,20 @@ impl State {
     /// the index's copy of its key.
     pub(crate) fn replay(&mut self, record: &RecoveredRecord, bytes: u32) -> Result<Arc<str>, String> {
         let RecoveredRecord { revision: Revision(revision), ref key, .. } = *record;
-        let current = self.index.get_key_value(key).map(|(key, live)| (key.clone(), *live));
+        let entry = self.index.entry(key.clone());
+        let current = match &entry {
+            Entry::Occupied(known) => Some(*known.get()),
+            Entry::Vacant(_) => None,
+        };
         if revision <= self.meta.oldest {
             if record.value.is_none() {
                 return Err(format!("revision {revision} is a deletion of {key} that should be gone"));
             }
-            if let Some((_, live)) = current {
+            if let Some(live) = current {
                 return Err(format!("revisions {} and {revision} are both kept for {key}", live.revision));
             }
         } else {
-            let expected = current.as_ref().map(|(_, live)| Revision(live.revision));
+            let expected = current.map(|live| Revision(live.revision));
             if record.previous != expected {
                 let (previous, expected) = (show(record.previous), show(expected));
                 return Err(format!(
@@ -296,25 +314,30 @@ impl State {
             if record.value.is_none() && current.is_none() {
                 return Err(format!("revision {revision} deletes {key}, which does not exist"));
             }
-            let live = current.as_ref().map(|(_, live)| *live);
-            let past = PastChange::new(record.at, live, record.value.is_none().then_some(bytes));
+            let past = PastChange::new(record.at, current, record.value.is_none().then_some(bytes));
             self.history_bytes += u64::from(past.frees);
             self.history.push_back(past);
         }
-        let key = current.map_or_else(|| key.clone(), |(key, _)| key);
+        let key = entry.key().clone();
         if record.value.is_some() {
-            self.index.insert(key.clone(), LiveKey { revision, bytes });
+            entry.insert_entry(LiveKey { revision, bytes });
             if let Some(at) = record.expires_at {
                 self.expiries.push(Reverse((at, revision, key.clone())));
             }
-        } else {
-            self.index.remove(&key);
+        } else if let Entry::Occupied(known) = entry {
+            known.remove();
         }
         Ok(key)
     }
 
+    /// Gives back what the recovery has taken and the state does not need.
+    pub(crate) fn settle(&mut self) {
+        self.clear_expiries();
+        self.index.shrink_to(self.index.len() * 2);
+    }
+
     /// Drops the expiries of keys that were written again or are gone.
-    pub(crate) fn clear_expiries(&mut self) {
+    fn clear_expiries(&mut self) {
         let index = &self.index;
         self.expiries.retain(|Reverse((_, revision, key))| {
             index.get(key).is_some_and(|live| live.revision == *revision)
@@ -396,7 +419,7 @@ mod tests {
         state.trim(&mut plan, 1000, 5, limits(10, u64::MAX));
         assert_eq!((plan.meta.oldest, plan.trims.len()), (5, 4), "the first write replaced nothing");
 
-        let one = record_len("/a", Some(StoredValue::Plain(b"v")), None) as u64;
+        let one = record_len("/a", Some(StoredValue::Plain(b"v")), None, b"") as u64;
         let mut plan = state.plan();
         state.trim(&mut plan, 19, 100, limits(1000, 3 * one));
         state.apply(plan);

@@ -133,7 +133,7 @@ impl Bench {
     async fn update(&self, nth: usize, turn: usize) -> anyhow::Result<WriteOutcome> {
         let (name, options) = (name(nth), WriteOptions::default());
         let current = self.pods.collection.cache.get("default", &name).context("the pod is gone")?;
-        let body = String::from_utf8(current.json.to_vec())?;
+        let body = String::from_utf8(current.json().to_vec())?;
         let body = body.replacen(
             "\"annotations\":{",
             &format!("\"annotations\":{{\"a{}\":\"{turn}\",", turn % 3),
@@ -145,7 +145,7 @@ impl Bench {
     fn cells(&self, nth: usize) -> anyhow::Result<()> {
         let current = self.pods.collection.cache.get("default", &name(nth)).context("the pod is gone")?;
         let value =
-            schema::decode::canonical_parts(&current.json, &self.pods.kind.root, &self.pods.row_reads)?;
+            schema::decode::canonical_parts(current.json(), &self.pods.kind.root, &self.pods.row_reads)?;
         let cells = self.pods.hooks.read.cells.context("pods have no cells")?;
         std::hint::black_box(cells(&value, Duration::from_secs(1_700_000_100)));
         Ok(())

@@ -41,7 +41,12 @@ pub(crate) async fn open(
     retention: Duration,
     world: &World,
 ) -> Result<(Arc<dyn Store>, Vec<RecoveredRecord>), StoreError> {
-    let options = store::Options { retention, compress_from: COMPRESS_FROM, ..store::Options::default() };
+    let options = store::Options {
+        retention,
+        compress_from: COMPRESS_FROM,
+        leave_packed: true,
+        ..store::Options::default()
+    };
     match choice {
         StoreChoice::Memory => Ok((Arc::new(store::memory::open(&options, world.clone())), Vec::new())),
         StoreChoice::Restored { revision, records } => {
@@ -74,7 +79,7 @@ mod tests {
     use schema::table::{Kind, Ref};
     use schema::{Value, decode, encode, proto, yaml};
     use std::num::NonZeroU64;
-    use store::BuildId;
+    use store::{BuildId, EncodedBy};
 
     fn build(number: u64) -> Option<BuildId> {
         NonZeroU64::new(number).map(BuildId)
@@ -92,7 +97,7 @@ mod tests {
             previous: None,
             at: 0,
             expires_at: None,
-            encoded_by,
+            encoded_by: encoded_by.map(EncodedBy::new),
             history: false,
         };
         let store = Arc::new(store::memory::open(&store::Options::default(), world.clone()));
@@ -101,7 +106,13 @@ mod tests {
         let api = Api::new(names, storage, world, Vec::new());
         let resource = api.register(Ref::Static(kind), Hooks::default()).unwrap();
         let (namespace, name) = path.split_once('/').unwrap_or(("", path));
-        resource.collection.cache.get(namespace, name).unwrap_or_else(|| panic!("{}", kind.name)).json.clone()
+        resource
+            .collection
+            .cache
+            .get(namespace, name)
+            .unwrap_or_else(|| panic!("{}", kind.name))
+            .json()
+            .clone()
     }
 
     /// The value in the store of an object as it is served: without its revision.

@@ -10,7 +10,7 @@ use metrics::Registry;
 use names::Names;
 use parking_lot::Mutex;
 use std::sync::Arc;
-use store::{Change, Expect, RecoveredRecord, Revision, Store, StoreError, Write};
+use store::{BuildId, Change, EncodedBy, Expect, RecoveredRecord, Revision, Store, StoreError, Write};
 
 pub(crate) const RULES: Rules = Rules { reloads: true, second_version: true };
 pub(crate) const KEY: &str = "/registry/secrets/default/golden";
@@ -258,6 +258,57 @@ async fn a_key_is_stale_until_it_is_written_with_the_new_key() {
     assert_eq!(stale(), [false; 3]);
     it.keyring.replace(it.keyring.plan(&configuration(&format!("aescbc: {{keys: [{new}]}}"))));
     assert_eq!(stale(), [true, true, false], "an absent key counts as plaintext");
+}
+
+#[tokio::test]
+async fn encrypted_values_have_no_summary() {
+    let directory = tempfile::tempdir().unwrap();
+    let keyring = Arc::new(keyring(&format!("secretbox: {{keys: [{}]}}", key("key1", 32))));
+    let options = store::Options { compress_from: 100, leave_packed: true, ..store::Options::default() };
+    let opened = async |keyring: Option<Arc<Keyring>>| {
+        let mut recovered = Vec::new();
+        let inner = store::embedded::open(directory.path(), &options, world(), &mut |it| recovered.push(it));
+        let recovered = (Arc::new(inner.unwrap()), recovered);
+        EncryptedStore::over(recovered.0, recovered.1, keyring, || self::keyring("identity: {}"))
+            .await
+            .unwrap()
+    };
+    let value = Bytes::from("a text that compresses ".repeat(100));
+    let write = async |store: &Arc<dyn Store>, key: &str| {
+        let mut write = Write::put(key, Expect::Any, value.clone());
+        write.encoded_by = std::num::NonZeroU64::new(7).map(BuildId);
+        write.summary = "a secret label".into();
+        store.write(write).await.unwrap();
+    };
+    let in_file = |text: &[u8]| {
+        let file = std::fs::read(directory.path().join("store.redb")).unwrap();
+        file.windows(text.len()).any(|it| it == text)
+    };
+    let (store, _) = opened(Some(keyring.clone())).await;
+    store.start(Box::new(|_| ())).unwrap();
+    write(&store, KEY).await;
+    store.close().await;
+    assert!(!in_file(b"a secret label") && !in_file(b"a text that compresses"));
+    drop(store);
+    // of a resource that is not encrypted, and of one that is only later
+    let (store, recovered) = opened(Some(keyring.clone())).await;
+    assert_eq!(recovered[0].value, Some(value.clone()));
+    assert_eq!(recovered[0].encoded_by, std::num::NonZeroU64::new(7).map(|it| EncodedBy::new(BuildId(it))));
+    keyring.replace(keyring.plan(&Configuration::default()));
+    store.start(Box::new(|_| ())).unwrap();
+    write(&store, "/registry/secrets/a/plain").await;
+    write(&store, "/registry/pods/a/b").await;
+    store.close().await;
+    assert!(in_file(b"a secret label"));
+    drop(store);
+    let providers = format!("secretbox: {{keys: [{}]}}, identity: {{}}", key("key1", 32));
+    let (_, recovered) = opened(Some(Arc::new(self::keyring(&providers)))).await;
+    let is_packed = |at: usize| recovered[at].encoded_by.as_ref().unwrap().is_packed;
+    assert_eq!([is_packed(0), is_packed(1), is_packed(2)], [false, false, true]);
+    assert_eq!((&recovered[0].value, &recovered[1].value), (&Some(value.clone()), &Some(value.clone())));
+    let mut last = recovered[2].clone();
+    last.unpack().unwrap();
+    assert_eq!(last.value, Some(value));
 }
 
 /// A store with other writers: values that it is given arrive as theirs.

@@ -2,8 +2,10 @@
 //!
 //! Nothing here reads or writes the store.
 
+pub(crate) mod body;
 pub mod context;
 pub mod error;
+pub(crate) mod facts;
 pub mod form;
 pub mod hooks;
 pub mod metadata;

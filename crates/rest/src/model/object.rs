@@ -1,22 +1,24 @@
 //! An object as the cache holds it: its bytes, and the few facts that hot paths need.
 
+use crate::model::body::{Body, stamp, stamp_in_place};
+use crate::model::facts::{Facts, Index};
 use crate::model::reserve::Reservation;
 use arc_swap::ArcSwapOption;
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use schema::decode::FieldTree;
 use schema::encode::EmptyLists;
 use schema::table::Kind;
 use schema::{Value, encode};
 use std::sync::{Arc, OnceLock};
 
-/// A stored object. The bytes are its canonical JSON in the stored version, revision included.
+/// A stored object.
 #[derive(Debug)]
 pub struct Object {
     pub namespace: Arc<str>,
     pub name: Arc<str>,
     pub revision: u64,
-    pub json: Bytes,
-    /// Where in `json` the revision's digits begin.
+    body: Body,
+    /// Where in the bytes the revision's digits begin.
     stamp_at: usize,
     facts: Arc<Facts>,
     /// Forms in other versions and encodings, made on first use.
@@ -39,13 +41,6 @@ const SUPERSEDED: u64 = 1 << 20;
 
 /// How many fitted forms are kept: one per version of a kind, and some of earlier tables.
 const MOST_FITTED: usize = 6;
-
-/// The kind of a collection, and the selectable field that its watches are indexed by.
-#[derive(Clone, Copy)]
-pub struct Index<'a> {
-    pub kind: &'a Kind,
-    pub field: Option<usize>,
-}
 
 /// An object on its way to the store: everything but its revision.
 #[derive(Debug)]
@@ -95,12 +90,17 @@ impl Draft {
         self.json.clone()
     }
 
+    /// What the next start of this program needs to know of the value.
+    pub(crate) fn summary(&self) -> Bytes {
+        self.facts.summary(self.stamp_at).into()
+    }
+
     pub fn commit(&self, revision: u64) -> Arc<Object> {
         let object = Arc::new(Object {
             namespace: self.namespace.clone(),
             name: self.name.clone(),
             revision,
-            json: stamp(&self.json, self.stamp_at, 0, revision),
+            body: Body::new(stamp(&self.json, self.stamp_at, 0, revision)),
             stamp_at: self.stamp_at,
             facts: self.facts.clone(),
             forms: OnceLock::new(),
@@ -110,14 +110,6 @@ impl Draft {
         }
         let _ = self.published.set(object.clone());
         object
-    }
-}
-
-impl Index<'_> {
-    /// The fields that facts are made of.
-    pub(crate) fn facts(&self) -> FieldTree {
-        let selectable = self.kind.selectable.iter().flat_map(|one| one.path.split('|'));
-        FieldTree::of(selectable.chain(["metadata.labels"]))
     }
 }
 
@@ -134,18 +126,47 @@ impl Object {
     ) -> Result<Arc<Object>, String> {
         let parts = schema::decode::canonical_parts(&value, &index.kind.root, facts);
         let facts = Arc::new(Facts::of(&parts.map_err(|why| why.to_string())?, index, 0));
-        let json = match value.try_into_mut() {
-            Ok(own) => stamp_in_place(own, stamp_at, revision),
-            Err(shared) => stamp(&shared, stamp_at, 0, revision),
-        };
+        let body = Body::new(stamped(value, stamp_at, revision));
         let (namespace, name, forms) = (namespace.into(), name.into(), OnceLock::new());
-        Ok(Arc::new(Object { namespace, name, revision, json, stamp_at, facts, forms }))
+        Ok(Arc::new(Object { namespace, name, revision, body, stamp_at, facts, forms }))
+    }
+
+    /// The same with the facts of a summary. The value may be packed, and stays so until it is read.
+    pub(crate) fn summed_up(
+        (namespace, name): (Arc<str>, &str),
+        (value, is_packed): (Bytes, bool),
+        stamp_at: usize,
+        revision: u64,
+        facts: Arc<Facts>,
+    ) -> Arc<Object> {
+        let body = match is_packed {
+            true => Body::packed(value, revision),
+            false => Body::new(stamped(value, stamp_at, revision)),
+        };
+        let (name, forms) = (name.into(), OnceLock::new());
+        Arc::new(Object { namespace, name, revision, body, stamp_at, facts, forms })
+    }
+
+    /// Whether a value has this place for the revision in it.
+    pub(crate) fn may_hold(value: &[u8], is_packed: bool, stamp_at: usize) -> bool {
+        let length = if is_packed { store::packed::unpacked_len(value).ok() } else { Some(value.len()) };
+        length.is_some_and(|length| stamp_at < length)
+    }
+
+    /// The canonical JSON in the stored version, revision included.
+    pub fn json(&self) -> &Bytes {
+        self.body.json(self.stamp_at, self.revision)
+    }
+
+    /// How many bytes the JSON has.
+    pub fn json_len(&self) -> usize {
+        self.body.len()
     }
 
     /// Whether everything about another object is the same.
     pub(crate) fn is_same(&self, other: &Object) -> bool {
         let parts = |it: &Object| (it.namespace.clone(), it.name.clone(), it.revision, it.stamp_at);
-        parts(self) == parts(other) && self.json == other.json && self.facts == other.facts
+        parts(self) == parts(other) && self.json() == other.json() && self.facts == other.facts
     }
 
     /// An object that is never stored; it has no revision.
@@ -168,7 +189,7 @@ impl Object {
             namespace: self.namespace.clone(),
             name: self.name.clone(),
             revision,
-            json: stamp(&self.json, self.stamp_at, digits(self.revision), revision),
+            body: self.body.restamped(self.stamp_at, self.revision, revision),
             stamp_at: self.stamp_at,
             facts: self.facts.clone(),
             forms: OnceLock::new(),
@@ -219,7 +240,7 @@ impl Object {
 
     /// The tree of the object.
     pub fn value(&self, kind: &Kind) -> Result<Value, schema::decode::DecodeError> {
-        Ok(schema::decode::canonical_json(&self.json, &kind.root)?.value)
+        Ok(schema::decode::canonical_json(self.json(), &kind.root)?.value)
     }
 }
 
@@ -234,120 +255,17 @@ impl cache::Entry for Object {
         self.revision
     }
     fn weight(&self) -> usize {
-        self.json.len() + 200
+        self.json_len() + 200
     }
     fn term(&self) -> Option<&str> {
         self.field(self.facts.indexed?)
     }
 }
 
-fn digits(number: u64) -> usize {
-    number.checked_ilog10().unwrap_or(0) as usize + 1
-}
-
-/// Puts the revision between its quotes, in place of `old` digits.
-fn stamp(json: &[u8], at: usize, old: usize, revision: u64) -> Bytes {
-    if at == 0 {
-        return Bytes::copy_from_slice(json);
-    }
-    let mut out = Vec::with_capacity(json.len() + 20 - old.min(20));
-    out.extend_from_slice(&json[..at]);
-    encode::integer(revision as i64, &mut out);
-    out.extend_from_slice(&json[at + old..]);
-    out.into()
-}
-
-/// The same for a gap, where the bytes are.
-fn stamp_in_place(mut json: BytesMut, at: usize, revision: u64) -> Bytes {
-    let (end, mut text) = (json.len(), Vec::with_capacity(20));
-    encode::integer(revision as i64, &mut text);
-    json.resize(end + text.len(), 0);
-    json.copy_within(at..end, at + text.len());
-    json[at..at + text.len()].copy_from_slice(&text);
-    json.freeze()
-}
-
-/// The parts of an object that are read without decoding it: selectable fields, then keys and values of labels. One
-/// text in two pieces of memory, shared by all revisions with the same facts.
-#[derive(Debug, PartialEq, Eq)]
-struct Facts {
-    text: Box<str>,
-    /// Where each part ends.
-    ends: Box<[u32]>,
-    /// How many parts are fields.
-    fields: u32,
-    /// The value in the store is of another form.
-    stale: bool,
-    /// Which of the fields watches are indexed by.
-    indexed: Option<usize>,
-    /// The form that the object's bytes are.
-    made_for: u64,
-}
-
-impl Facts {
-    fn of(value: &Value, index: Index<'_>, made_for: u64) -> Self {
-        let (mut text, mut ends) = (String::with_capacity(256), Vec::with_capacity(32));
-        let selectable = &index.kind.selectable;
-        for one in selectable.iter() {
-            push_field(value, &one.path, &one.absent, &mut text);
-            ends.push(text.len() as u32);
-        }
-        if let Some(Value::Map(labels)) = value.at(&["metadata", "labels"]) {
-            for (key, value) in labels.iter() {
-                for part in [key, value.as_str().unwrap_or("")] {
-                    text.push_str(part);
-                    ends.push(text.len() as u32);
-                }
-            }
-        }
-        let (text, ends) = (text.into(), ends.into());
-        let fields = selectable.len() as u32;
-        Facts { text, ends, fields, stale: false, indexed: index.field, made_for }
-    }
-
-    fn part(&self, at: usize) -> Option<&str> {
-        let end = *self.ends.get(at)? as usize;
-        let start = at.checked_sub(1).map_or(0, |before| self.ends[before] as usize);
-        self.text.get(start..end)
-    }
-
-    fn field(&self, at: usize) -> Option<&str> {
-        (at < self.fields as usize).then(|| self.part(at))?
-    }
-
-    fn label(&self, key: &str) -> Option<&str> {
-        let keys = (self.fields as usize..self.ends.len()).step_by(2);
-        keys.into_iter().find(|at| self.part(*at) == Some(key)).and_then(|at| self.part(at + 1))
-    }
-}
-
-/// A selectable field as text: the first of its paths that holds something.
-fn push_field(value: &Value, paths: &str, absent: &str, out: &mut String) {
-    for path in paths.split('|') {
-        let field = path.split('.').try_fold(value, |value, step| value.as_map()?.get(step));
-        match field {
-            Some(Value::String(text)) if !text.is_empty() => return out.push_str(text),
-            Some(Value::Int(number)) => return out.push_str(&number.to_string()),
-            Some(Value::Bool(truth)) => return out.push_str(if *truth { "true" } else { "false" }),
-            _ => {}
-        }
-    }
-    out.push_str(absent);
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_stamp_replaces_the_digits_only() {
-        assert_eq!(&stamp(br#"{"rv":""}"#, 7, 0, 12)[..], br#"{"rv":"12"}"#);
-        assert_eq!(&stamp(br#"{"rv":"12"}"#, 7, 2, 3456)[..], br#"{"rv":"3456"}"#);
-        assert_eq!((digits(0), digits(9), digits(10)), (1, 1, 2));
-        for room in [0, 1, 2, 20] {
-            let mut gap = BytesMut::with_capacity(9 + room);
-            gap.extend_from_slice(br#"{"rv":""}"#);
-            assert_eq!(&stamp_in_place(gap, 7, 123)[..], br#"{"rv":"123"}"#);
-        }
+/// A value with the revision in its gap, where the bytes are if no other owner has them.
+fn stamped(value: Bytes, at: usize, revision: u64) -> Bytes {
+    match value.try_into_mut() {
+        Ok(own) => stamp_in_place(own.into(), at, revision).into(),
+        Err(shared) => stamp(&shared, at, 0, revision),
     }
 }

@@ -160,8 +160,14 @@ impl Api {
         }
         // a comparison sees what a stored object of that version would lose
         let is_compared = live.is_some() && other.kind.root.loose;
+        let is_of_kind = |one: &&Arc<Resource>| {
+            one.kind.name == resource.kind.name && Arc::ptr_eq(&one.collection, &resource.collection)
+        };
         let there = |object: &Value| {
-            let mut converted = other.from(resource, object.clone());
+            // an object that has been converted already is not in the version of the request
+            let from = resources.of_version(object.text(&["apiVersion"])).find(is_of_kind);
+            let from = from.map_or(resource, |found| &**found);
+            let mut converted = other.from(from, object.clone());
             if is_compared {
                 restore_fields(&other.kind.root, object, &mut converted);
             }

@@ -53,9 +53,8 @@ impl<'a> Owners<'a> {
     fn kept(&self, old: &Value, view: &Value, api_version: &str) -> ManagedFields {
         let (inside, outside) = (steps(self.inside), steps(self.outside));
         let shared = set(self.inside);
-        let mut formatted = entries(view).entries;
-        formatted.retain(|entry| entry.fields.contains(&outside));
-        // by manager, each once, in their order
+        let formatted = entries(view).entries;
+        // by manager, each once, in their order; one that applies any field of the view keeps what it has, as upstream
         let mut applied: HashMap<_, VecDeque<usize>> = HashMap::new();
         for (at, entry) in
             formatted.iter().enumerate().filter(|(_, entry)| entry.operation == managed::Operation::Apply)
@@ -78,7 +77,8 @@ impl<'a> Owners<'a> {
                 kept.push(entry);
             }
         }
-        let new = formatted.into_iter().enumerate().filter(|(at, _)| !met.contains(at));
+        let is_new = |at, entry: &Entry| !met.contains(&at) && entry.fields.contains(&outside);
+        let new = formatted.into_iter().enumerate().filter(|(at, entry)| is_new(*at, entry));
         kept.extend(new.map(|(_, entry)| Entry {
             api_version: api_version.to_owned(),
             time: None,
@@ -266,6 +266,11 @@ mod tests {
         formatted.entries[0].manager = "c".to_owned();
         let kept = OWNERS.kept(&old, &with_owners(formatted), "apps/v1");
         assert_eq!(summary(&kept), [entry("a", 1, true), entry("b", 1, true), entry("c", 1, false)]);
+        // the same manager with another field of the view only
+        let kept = OWNERS.kept(&old, &object(&[("a", "Apply", r#"{"f:status":{}}"#)]), "apps/v1");
+        assert_eq!(summary(&kept), [entry("a", 2, true), entry("b", 1, true)]);
+        let kept = OWNERS.kept(&old, &object(&[("a", "Update", r#"{"f:status":{}}"#)]), "apps/v1");
+        assert_eq!(summary(&kept), [entry("a", 1, true), entry("b", 1, true)]);
         // no owner
         let kept = OWNERS.kept(&old, &Value::map(), "apps/v1");
         assert_eq!(summary(&kept), [entry("a", 1, true), entry("b", 1, true)]);

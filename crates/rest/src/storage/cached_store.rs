@@ -5,7 +5,7 @@ use crate::model::object::{Draft, Object};
 use crate::model::operation::Operation;
 use crate::model::reserve::{Reservation, Reserve};
 use crate::storage::collection::Collection;
-use crate::storage::recovered::{UnreadableObject, fill, read};
+use crate::storage::recovered::{UnreadableObject, fill, last_state, read};
 use crate::storage::stored_version::ValueReader;
 use crate::storage::unclaimed::UnclaimedRecords;
 use arc_swap::ArcSwap;
@@ -127,6 +127,10 @@ impl Storage {
         let draft = Arc::new(draft);
         let mut write = Write::put(key, expect, draft.bytes()).with_note(draft.clone());
         write.encoded_by = self.build;
+        // those of custom kinds are read in full at a start
+        if collection.kind.kind_first && self.build.is_some() {
+            write.summary = draft.summary();
+        }
         write.claim_keys = draft.reservation.as_ref().and_then(|it| claim_keys(collection, it));
         if let Some(at) = expires_at {
             write = write.expiring(at);
@@ -195,9 +199,12 @@ impl Storage {
         let revision = self.published.get();
         let mut records = Vec::new();
         for record in unclaimed.newest().filter(|it| it.revision.0 <= revision) {
-            let Some(value) = record.value.clone() else { continue };
-            let RecoveredRecord { revision, ref key, at, expires_at, .. } = *record;
-            records.push(SnapshotRecord { revision, key: key.clone(), value, at, expires_at });
+            let mut record = record.clone();
+            record.unpack().map_err(|why| StoreError::Unavailable(format!("{}: {why}", record.key)))?;
+            let RecoveredRecord { revision, key, at, expires_at, value: Some(value), .. } = record else {
+                continue;
+            };
+            records.push(SnapshotRecord { revision, key, value, at, expires_at });
         }
         for collection in self.collections.load().values() {
             let snapshot = collection.cache.at(revision);
@@ -206,7 +213,7 @@ impl Storage {
             records.extend(snapshot.range(None, None).map(|(_, object)| SnapshotRecord {
                 revision: Revision(object.revision),
                 key: collection.key(&object.namespace, &object.name),
-                value: object.json.clone(),
+                value: object.json().clone(),
                 at,
                 expires_at,
             }));
@@ -228,8 +235,11 @@ impl Storage {
         }
     }
 
+    /// All collections, in the order of their keys.
     pub fn collections(&self) -> Vec<Arc<Collection>> {
-        self.collections.load().values().cloned().collect()
+        let mut all: Vec<_> = self.collections.load().values().cloned().collect();
+        all.sort_by(|one, other| one.prefix.cmp(&other.prefix));
+        all
     }
 }
 
@@ -304,11 +314,7 @@ fn apply(collection: &Collection, changes: &[&store::Change]) {
     for change in changes {
         let (namespace, name) = collection.names(&change.key);
         // the object may have been written earlier in this very batch
-        let last = || match batch.iter().rev().find(|one| is_about(one, namespace, name)) {
-            Some(Change::Put(object)) => Some(object.clone()),
-            Some(Change::Delete(_)) => None,
-            None => collection.cache.get(namespace, name),
-        };
+        let last = || last_state(collection, &batch, namespace, name);
         let Some(next) = translate(collection, change, &last) else { continue };
         if let (Some(reserve), None) = (&*reserve, &change.note) {
             follow(&**reserve, collection, last().as_deref(), &next);
@@ -316,11 +322,6 @@ fn apply(collection: &Collection, changes: &[&store::Change]) {
         batch.push(next);
     }
     collection.cache.apply(batch);
-}
-
-fn is_about(change: &Change<Object>, namespace: &str, name: &str) -> bool {
-    let (Change::Put(object) | Change::Delete(object)) = change;
-    *object.name == *name && *object.namespace == *namespace
 }
 
 fn translate(

@@ -1,9 +1,10 @@
 //! A collection: the cached objects of one stored kind.
 
 use crate::model::error::ApiError;
+use crate::model::facts::Index;
 use crate::model::form::api_version;
 use crate::model::metrics::CollectionMetrics;
-use crate::model::object::{Index, Object};
+use crate::model::object::Object;
 use crate::model::operation::Operation;
 use crate::model::reserve::Reserve;
 use crate::model::selector::FieldSource;

@@ -38,10 +38,10 @@ impl Resource {
             return self.fitted_json(fit, object);
         }
         match self.hooks.storage.convert {
-            None => object.json.clone(),
+            None => object.json().clone(),
             Some(convert) => object.form(0, || match object.value(&self.collection.kind) {
                 Ok(stored) => encode::json(&self.as_served(convert, stored), &self.kind.root).into(),
-                Err(_) => object.json.clone(),
+                Err(_) => object.json().clone(),
             }),
         }
     }
@@ -154,7 +154,7 @@ impl Resource {
     /// The object's bytes in this version, for custom kinds.
     pub(crate) fn fitted_json(&self, fit: &CustomVersions, object: &Object) -> Bytes {
         if fit.is_form_of(object) {
-            return object.json.clone();
+            return object.json().clone();
         }
         // an epoch may end between the conversion and this read
         if let Some(converter) = fit.converter.as_ref().filter(|_| !self.is_of_version(object)) {
@@ -167,7 +167,7 @@ impl Resource {
             let stored = object.value(&self.collection.kind).ok();
             let made = stored.map(|stored| encode::json(&self.fitted(stored), &self.kind.root));
             // most objects from before a restart have this form already; they are not kept twice
-            made.filter(|made| **made != *object.json).map_or_else(|| object.json.clone(), Bytes::from)
+            made.filter(|made| **made != **object.json()).map_or_else(|| object.json().clone(), Bytes::from)
         })
     }
 
@@ -175,7 +175,7 @@ impl Resource {
     pub(crate) fn is_current(&self, object: &Object) -> bool {
         let Some(fit) = &self.hooks.storage.custom_versions else { return !object.is_stale() };
         let own = match (&fit.converter, fit.stored == self.api_version) {
-            (_, true) => self.fitted_json(fit, object) == object.json,
+            (_, true) => self.fitted_json(fit, object) == *object.json(),
             (Some(_), false) => true,
             // the stored version has defaults of its own, and fields that this version has not
             (None, false) => object.value(&self.collection.kind).is_ok_and(|stored| {
@@ -183,7 +183,7 @@ impl Resource {
                 self.as_stored(served) == stored
             }),
         };
-        own && object.json.starts_with(format!("{{\"apiVersion\":\"{}\",", fit.stored).as_bytes())
+        own && object.json().starts_with(format!("{{\"apiVersion\":\"{}\",", fit.stored).as_bytes())
     }
 
     /// Whether a field of the object itself is absent that has a default.
@@ -194,7 +194,7 @@ impl Resource {
 
     /// Whether the object is stored in this version.
     fn is_of_version(&self, object: &Object) -> bool {
-        object.json.starts_with(&self.header)
+        object.json().starts_with(&self.header)
     }
 
     /// The converter that must convert an object before it can be shown, and the form of the result.

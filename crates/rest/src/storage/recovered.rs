@@ -1,8 +1,10 @@
 //! Recovered records as the objects of a cache. Many are decoded by all cores at once, since a start waits for it.
 //!
-//! A value that this very program wrote has the form in which it would be written now. Of it only the facts are decoded,
-//! and its bytes become those of the object where they are. Every other value is decoded whole, completed and encoded.
+//! A value that this very program wrote has the form in which it would be written now. Its facts are taken from the summary
+//! that was stored beside it, or decoded from it, and its bytes become those of the object where they are; packed ones stay
+//! so until they are read. Every other value is decoded whole, completed and encoded.
 
+use crate::model::facts::{Facts, Summary};
 use crate::model::object::{Draft, Object};
 use crate::storage::collection::Collection;
 use cache::Change;
@@ -10,10 +12,12 @@ use parking_lot::Mutex;
 use schema::decode::FieldTree;
 use schema::encode::EmptyLists;
 use std::sync::Arc;
-use store::{BuildId, RecoveredRecord};
+use store::{BuildId, EncodedBy, RecoveredRecord};
 
 /// How many records a thread takes at a time. Fewer are not worth a thread.
 const PART: usize = 512;
+/// How many changes of the history are applied at once.
+const BATCH: usize = 256;
 
 /// Why the caches could not be filled.
 #[derive(Debug, thiserror::Error)]
@@ -49,23 +53,46 @@ pub(super) fn fill(
     let records = decode(collection, own.as_ref(), records)?;
     let (history, state): (Vec<_>, Vec<_>) = records.into_iter().partition(|record| record.history);
     collection.cache.load(state.into_iter().filter_map(|record| record.object), oldest);
+    let mut batch = Vec::new();
     for record in history {
         let change = match record.object {
             Some(object) => Change::Put(object),
             None => {
                 let (namespace, name) = collection.names(&record.key);
-                match collection.cache.get(namespace, name) {
+                match last_state(collection, &batch, namespace, name) {
                     Some(last) => Change::Delete(last.restamped(record.revision)),
                     None => continue,
                 }
             }
         };
-        collection.cache.apply(vec![change]);
+        batch.push(change);
+        if batch.len() >= BATCH {
+            collection.cache.apply(std::mem::take(&mut batch));
+        }
     }
+    collection.cache.apply(batch);
     Ok(())
 }
 
-/// What it takes to read values that this program wrote.
+/// The state of an object after the changes of a batch that is not applied yet.
+pub(super) fn last_state(
+    collection: &Collection,
+    batch: &[Change<Object>],
+    namespace: &str,
+    name: &str,
+) -> Option<Arc<Object>> {
+    let is_about = |change: &&Change<Object>| {
+        let (Change::Put(object) | Change::Delete(object)) = change;
+        *object.name == *name && *object.namespace == *namespace
+    };
+    match batch.iter().rev().find(is_about) {
+        Some(Change::Put(object)) => Some(object.clone()),
+        Some(Change::Delete(_)) => None,
+        None => collection.cache.get(namespace, name),
+    }
+}
+
+/// The form of values that this program wrote.
 struct OwnForm {
     build: BuildId,
     /// The beginning of each value, up to the first field of the metadata.
@@ -96,8 +123,9 @@ fn decode(
         loop {
             let part = parts.lock().pop();
             let Some((start, part)) = part else { return };
+            let mut shared = SharedParts::default();
             let part: Result<Vec<_>, _> =
-                part.into_iter().map(|it| decode_one(collection, own, it)).collect();
+                part.into_iter().map(|it| decode_one(collection, own, it, &mut shared)).collect();
             decoded.lock().push((start, part));
         }
     };
@@ -114,27 +142,105 @@ fn decode(
     Ok(parts.into_iter().flatten().collect())
 }
 
+/// What an object shares with the one before it, where both have the same.
+#[derive(Default)]
+struct SharedParts {
+    namespace: Arc<str>,
+    /// Facts with their bytes in a summary.
+    facts: Option<(Vec<u8>, Arc<Facts>)>,
+}
+
+impl SharedParts {
+    fn namespace(&mut self, namespace: &str) -> Arc<str> {
+        if *self.namespace != *namespace {
+            self.namespace = namespace.into();
+        }
+        self.namespace.clone()
+    }
+
+    fn facts(&mut self, collection: &Collection, summary: &Summary<'_>) -> Option<Arc<Facts>> {
+        match &self.facts {
+            Some((bytes, facts)) if **bytes == *summary.facts => Some(facts.clone()),
+            _ => {
+                let fields = collection.kind.selectable.len();
+                let facts = Arc::new(Facts::read(summary.facts, fields, collection.indexed)?);
+                self.facts = Some((summary.facts.to_vec(), facts.clone()));
+                Some(facts)
+            }
+        }
+    }
+}
+
 fn decode_one(
     collection: &Collection,
     own: Option<&OwnForm>,
-    record: RecoveredRecord,
+    mut record: RecoveredRecord,
+    shared: &mut SharedParts,
 ) -> Result<DecodedRecord, UnreadableObject> {
-    let RecoveredRecord { key, revision, value, history, encoded_by, .. } = record;
-    let own = own.filter(|own| encoded_by == Some(own.build));
-    let object = value.map(|value| {
-        let place = own.and_then(|own| Some((own, stamp_place(&value, &own.beginning)?)));
-        let Some((own, at)) = place else { return read(collection, &value, revision.0) };
-        let whole = cfg!(debug_assertions).then(|| read(collection, &value, revision.0));
-        let (names, index) = (collection.names(&key), collection.index());
-        let object = Object::in_own_form(names, value, at, revision.0, index, &own.fields);
-        if let (Ok(object), Some(Ok(whole))) = (&object, whole) {
-            assert!(object.is_same(&whole), "{key} has another form than it would be written in");
-        }
-        object
-    });
-    let object = object.transpose();
+    let object = object_of(collection, own, &mut record, shared);
+    let RecoveredRecord { key, revision, history, .. } = record;
     let object = object.map_err(|why| UnreadableObject { key: key.to_string(), why })?;
     Ok(DecodedRecord { key, revision: revision.0, history, object })
+}
+
+/// The object of a record; `None` for a deletion.
+fn object_of(
+    collection: &Collection,
+    own: Option<&OwnForm>,
+    record: &mut RecoveredRecord,
+    shared: &mut SharedParts,
+) -> Result<Option<Arc<Object>>, String> {
+    let revision = record.revision.0;
+    let own = own.filter(|own| record.encoded_by.as_ref().is_some_and(|by| by.build == own.build));
+    if own.is_some() {
+        check_summary(collection, record, shared);
+        if let Some(object) = summed_up(collection, record, shared) {
+            return Ok(Some(object));
+        }
+    }
+    record.unpack()?;
+    let Some(value) = record.value.take() else { return Ok(None) };
+    let own = own.and_then(|own| Some((own, stamp_place(&value, &own.beginning)?)));
+    let Some((own, at)) = own else { return read(collection, &value, revision).map(Some) };
+    let whole = cfg!(debug_assertions).then(|| read(collection, &value, revision));
+    let (names, index) = (collection.names(&record.key), collection.index());
+    let object = Object::in_own_form(names, value, at, revision, index, &own.fields)?;
+    if let Some(Ok(whole)) = whole {
+        assert!(object.is_same(&whole), "{} has another form than it would be written in", record.key);
+    }
+    Ok(Some(object))
+}
+
+/// The object of a record of this program with a summary; takes the value.
+fn summed_up(
+    collection: &Collection,
+    record: &mut RecoveredRecord,
+    shared: &mut SharedParts,
+) -> Option<Arc<Object>> {
+    let EncodedBy { summary, is_packed, .. } = record.encoded_by.as_ref()?;
+    let summary = Summary::of(summary)?;
+    let facts = shared.facts(collection, &summary)?;
+    let (namespace, name) = collection.names(&record.key);
+    let names = (shared.namespace(namespace), name);
+    if !Object::may_hold(record.value.as_deref()?, *is_packed, summary.stamp_at) {
+        return None;
+    }
+    let value = (record.value.take()?, *is_packed);
+    Some(Object::summed_up(names, value, summary.stamp_at, record.revision.0, facts))
+}
+
+/// Reads the value whole in debug builds, and compares.
+fn check_summary(collection: &Collection, record: &RecoveredRecord, shared: &mut SharedParts) {
+    if !cfg!(debug_assertions) {
+        return;
+    }
+    let (mut twin, mut record) = (record.clone(), record.clone());
+    let object = summed_up(collection, &mut twin, shared);
+    if let (Some(object), Ok(()), Some(value)) = (object, record.unpack(), &record.value)
+        && let Ok(whole) = read(collection, value, record.revision.0)
+    {
+        assert!(object.is_same(&whole), "{} differs from its summary", record.key);
+    }
 }
 
 /// Where the revision belongs in a value with this beginning; `None` if that is not sure.

@@ -264,7 +264,7 @@ impl ResourceRegistry {
         };
         let snapshot = resource.collection.cache.snapshot();
         let text = memmem::Finder::new(text);
-        let objects = snapshot.range(None, None).filter(|(_, object)| text.find(&object.json).is_some());
+        let objects = snapshot.range(None, None).filter(|(_, object)| text.find(object.json()).is_some());
         objects.filter_map(|(_, object)| object.value(&resource.collection.kind).ok()).collect()
     }
 

@@ -28,7 +28,10 @@ impl UnclaimedRecords {
     pub(super) fn new(records: Vec<RecoveredRecord>) -> Self {
         let mut all = Self::default();
         for record in records {
-            all.group(&record.key).recovered.push(record);
+            match all.groups.get_mut(beginning(&record.key)) {
+                Some(group) => group.recovered.push(record),
+                None => all.group(&record.key).recovered.push(record),
+            }
         }
         all
     }

@@ -141,9 +141,11 @@ impl Api {
                     let why = "Object 'apiVersion' is missing in 'object has no apiVersion field'";
                     return Err(ApiError::internal_error(why));
                 }
-                // a write of the status keeps the kind that the object has
+                // a write of the status keeps the kind and version that the object has
                 if is_part {
-                    decoded.value.set(&["kind"], old.text(&["kind"]));
+                    for field in ["kind", "apiVersion"] {
+                        decoded.value.set(&[field], old.text(&[field]));
+                    }
                 }
                 same_type(&decoded.value, old)?;
             }
@@ -222,8 +224,10 @@ fn parse(
 /// Whether a patch has removed the version of an object, and changed no more of its type.
 fn is_without_version(patched: &Value, old: &Value) -> bool {
     let Some(map) = patched.as_map() else { return false };
-    let is_gone = |field| map.get(field).is_none_or(|value| value.is_null() || value.as_str() == Some(""));
-    is_gone("apiVersion") && (is_gone("kind") || map.get("kind") == old.at(&["kind"]))
+    let text = |field| map.get(field).filter(|it| !it.is_null()).map_or(Some(""), Value::as_str);
+    // upstream reads a lone `/` as no group and no version, too
+    matches!(text("apiVersion"), Some("" | "/"))
+        && (text("kind") == Some("") || map.get("kind") == old.at(&["kind"]))
 }
 
 /// The error of a body that is no merge patch.

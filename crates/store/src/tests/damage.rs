@@ -1,15 +1,17 @@
 //! Damaged files: the store returns the written data, or an error that names the file.
 
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::faults::Disk;
 use super::{Rng, Running, Seed, world};
-use crate::{Expect, Options, RecoveredRecord, Store, StoreError, Write, embedded};
+use crate::{BuildId, Expect, Options, RecoveredRecord, Store, StoreError, Write, embedded};
 
 fn options() -> Options {
-    // of the sample's values one in four is compressed
-    Options { retention: Duration::from_secs(60), compress_from: 9000, ..Options::default() }
+    // of the sample's values one in four is compressed, and every other one of these stays so
+    let retention = Duration::from_secs(60);
+    Options { retention, compress_from: 9000, leave_packed: true, ..Options::default() }
 }
 
 fn open(disk: &Disk) -> Result<Running, StoreError> {
@@ -28,7 +30,12 @@ async fn sample() -> (Vec<u8>, Vec<u8>) {
     for round in 0..4 {
         for n in 0..60_usize {
             let value = vec![n as u8; [20, 700, 3000, 9000][(n + round) % 4]];
-            run.store.write(Write::put(format!("/registry/{n}"), Expect::Any, value)).await.unwrap();
+            let mut write = Write::put(format!("/registry/{n}"), Expect::Any, value);
+            if (n / 4) % 2 == 0 {
+                write.encoded_by = NonZeroU64::new(n as u64 + 1).map(BuildId);
+                write.summary = vec![n as u8; n + 1].into();
+            }
+            run.store.write(write).await.unwrap();
         }
         for n in 0..10 {
             run.store.write(Write::delete(format!("/registry/{}", n * 5), Expect::Any)).await.unwrap();
@@ -68,6 +75,7 @@ fn harm(bytes: &mut Vec<u8>, rng: &mut Rng) {
 async fn a_harmed_file_is_right_or_refused() {
     let (_, closed) = sample().await;
     let expected = read(&closed);
+    assert!(expected.iter().any(|it| it.encoded_by.as_ref().is_some_and(|by| by.is_packed)));
     let (mut right, mut refused) = (0, 0);
     for seed in 300..550 {
         let _seed = Seed(seed);

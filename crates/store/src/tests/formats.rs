@@ -1,4 +1,4 @@
-//! The format of the file: formats 1 and 2 stay as they are, a newer one is refused with a sentence and left unchanged.
+//! The format of the file: formats 1 to 3 stay as they are, a newer one is refused with a sentence and left unchanged.
 
 use super::{Running, world};
 use crate::record::{FORMAT, Meta, Record, StoredValue};
@@ -69,6 +69,7 @@ fn record<'a>(value: StoredValue<'a>, encoded_by: Option<BuildId>) -> Record<'a>
         at: 1_700_000_000,
         expires_at: Some(1_700_000_060),
         encoded_by,
+        summary: b"",
     }
 }
 
@@ -97,10 +98,9 @@ fn format_1_is_these_bytes() {
     assert_eq!(Meta::decode(&pinned), Ok(meta()));
 }
 
-/// A change of these bytes needs another number, and a reader of this one.
+/// It is read for ever, and still written for values without a summary.
 #[test]
 fn format_2_is_these_bytes() {
-    assert_eq!(FORMAT, 2);
     let build = NonZeroU64::new(0x0102_0304_0506_0708).map(BuildId);
     for (value, encoded_by, pinned) in [
         (
@@ -109,7 +109,7 @@ fn format_2_is_these_bytes() {
             "020600f15365000000003cf153650000000003000000000000000b0008070605040302012f72656769737472792f617b7d35439610",
         ),
         (
-            StoredValue::Compressed(b"\x02\0\0\0\x20{}"),
+            StoredValue::Packed(b"\x02\0\0\0\x20{}"),
             None,
             "020e00f15365000000003cf153650000000003000000000000000b0000000000000000002f72656769737472792f6102000000207b7d2e20bf4b",
         ),
@@ -119,14 +119,45 @@ fn format_2_is_these_bytes() {
         let mut encoded = Vec::new();
         record.encode(&mut encoded);
         assert_eq!(encoded, bytes(pinned));
-        assert_eq!(record.recovered().unwrap().value.unwrap(), "{}");
+        assert_eq!(record.recovered(true).unwrap().value.unwrap(), "{}");
     }
     let pinned = "0207070707070707070707070707070707030000000000000009000000000000000100000000000000646070befe52afae1789e4f2";
+    assert_eq!(Meta::decode(&bytes(pinned)), Ok(meta()));
+}
+
+/// A change of these bytes needs another number, and a reader of this one.
+#[test]
+fn format_3_is_these_bytes() {
+    assert_eq!(FORMAT, 3);
+    let build = NonZeroU64::new(0x0102_0304_0506_0708).map(BuildId);
+    for (value, pinned) in [
+        (
+            StoredValue::Plain(b"{}"),
+            "030600f15365000000003cf153650000000003000000000000000b00080706050403020103002f72656769737472792f6173756d7b7d87e306ff",
+        ),
+        (
+            StoredValue::Packed(b"\x02\0\0\0\x20{}"),
+            "030e00f15365000000003cf153650000000003000000000000000b00080706050403020103002f72656769737472792f6173756d02000000207b7d69e252b9",
+        ),
+    ] {
+        let record = Record { summary: b"sum", ..record(value, build) };
+        assert_eq!(Record::decode(Revision(7), &bytes(pinned)), Ok(record));
+        let mut encoded = Vec::new();
+        record.encode(&mut encoded);
+        assert_eq!(encoded, bytes(pinned));
+        assert_eq!(record.recovered(false).unwrap().value.unwrap(), "{}");
+    }
+    let pinned = "0307070707070707070707070707070707030000000000000009000000000000000100000000000000646070befe52afae04a6bc7d";
     assert_eq!(meta().encode(), bytes(pinned));
 }
 
 #[tokio::test]
-async fn a_store_of_format_1_is_opened_and_goes_on_in_format_2() {
+async fn stores_of_formats_1_and_2_are_opened_and_go_on_in_format_3() {
+    goes_on_from(1).await;
+    goes_on_from(2).await;
+}
+
+async fn goes_on_from(format: u8) {
     let directory = tempfile::tempdir().unwrap();
     let value = |n: u8| format!("{{\"n\":{n}{}}}", " ".repeat(3000)).into_bytes();
     let run = open(directory.path()).unwrap();
@@ -135,20 +166,27 @@ async fn a_store_of_format_1_is_opened_and_goes_on_in_format_2() {
     }
     run.store.close().await;
     drop(run);
-    // without compression and builds, only the number in the meta row differs from what earlier versions wrote
-    set_format(directory.path(), 1);
-    let options = Options { compress_from: 1024, ..Options::default() };
+    // without summaries, compression and builds, only the number in the meta row differs from what earlier versions wrote
+    set_format(directory.path(), format);
+    let options = Options { compress_from: 1024, leave_packed: true, ..Options::default() };
     let run = open_with(directory.path(), &options).unwrap();
     assert_eq!(run.recovered.len(), 4);
     let mut write = Write::put("/registry/4".to_owned(), Expect::Any, value(4));
     write.encoded_by = NonZeroU64::new(5).map(BuildId);
+    write.summary = "summary".into();
     run.store.write(write).await.unwrap();
     run.store.close().await;
     drop(run);
-    let run = open(directory.path()).unwrap();
-    for (n, record) in (0..).zip(&run.recovered) {
-        assert_eq!(record.value.as_deref(), Some(&*value(n)));
-        assert_eq!(record.encoded_by.is_some(), n == 4);
+    for packed in [false, true] {
+        let options = Options { leave_packed: packed, ..options.clone() };
+        let mut run = open_with(directory.path(), &options).unwrap();
+        assert_eq!(run.recovered.len(), 5);
+        for (n, record) in (0..).zip(&mut run.recovered) {
+            let own = record.encoded_by.as_ref().map(|it| (&*it.summary, it.is_packed));
+            assert_eq!(own, (n == 4).then_some((&b"summary"[..], packed)));
+            record.unpack().unwrap();
+            assert_eq!(record.value.as_deref(), Some(&*value(n)));
+        }
+        run.store.close().await;
     }
-    assert_eq!(run.recovered.len(), 5);
 }

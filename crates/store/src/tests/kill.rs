@@ -5,13 +5,14 @@
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write as _};
+use std::num::NonZeroU64;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::{Rng, Seed, forgetful, world};
-use crate::{Expect, Options, Store, StoreError, Write, embedded};
+use crate::{BuildId, Expect, Options, Store, StoreError, Write, embedded};
 
 const DIR: &str = "PINTLE_STORE_TEST_DIR";
 const NAME: &str = "tests::kill::acknowledged_writes_survive";
@@ -76,13 +77,16 @@ fn parse(line: &str) -> Option<(String, u64, u64)> {
 
 fn check(dir: &Path, latest: &HashMap<String, u64>, newest: u64) -> u64 {
     let mut found = HashMap::new();
-    let mut visit = |record: crate::RecoveredRecord| {
+    let mut visit = |mut record: crate::RecoveredRecord| {
+        record.unpack().unwrap();
+        assert!(record.encoded_by.is_none_or(|by| *by.summary == *record.key.as_bytes()), "another summary");
         let value = record.value.unwrap();
         let number = u64::from_le_bytes(value[..8].try_into().unwrap());
         assert!(value[8..].iter().all(|byte| *byte == number as u8), "half a write");
         found.insert(record.key.to_string(), number);
     };
-    let store = embedded::open(dir, &forgetful(), world().1, &mut visit).unwrap();
+    let options = Options { leave_packed: true, ..forgetful() };
+    let store = embedded::open(dir, &options, world().1, &mut visit).unwrap();
     assert!(store.revision().0 >= newest, "revisions went back to {}", store.revision());
     for (key, number) in latest {
         let found = found.get(key);
@@ -113,7 +117,12 @@ fn write_until_killed(dir: &Path) {
                     let key = format!("/{writer}/{}", number as usize % KEYS);
                     let mut value = number.to_le_bytes().to_vec();
                     value.resize(8 + (number as usize * 997) % 12_000, number as u8);
-                    let revision = store.write(Write::put(key.as_str(), Expect::Any, value)).await.unwrap();
+                    let mut write = Write::put(key.as_str(), Expect::Any, value);
+                    if number.is_multiple_of(2) {
+                        write.encoded_by = NonZeroU64::new(number).map(BuildId);
+                        write.summary = key.clone().into();
+                    }
+                    let revision = store.write(write).await.unwrap();
                     let mut out = std::io::stdout().lock();
                     // the parent is gone
                     if writeln!(out, "acknowledged {key} {number} {revision}.").is_err() {

@@ -1,6 +1,7 @@
 //! Random operations on an engine and on a plain map with a counter: both must agree on everything.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use env::{Simulated, World};
 
 use super::faults::Disk;
 use super::{Rng, Running, START, Seed};
-use crate::{Engine, Expect, Op, Options, RecoveredRecord, Revision, StoreError, Write};
+use crate::{BuildId, Engine, Expect, Op, Options, RecoveredRecord, Revision, StoreError, Write};
 
 const RETENTION: i64 = 30;
 
@@ -112,7 +113,11 @@ fn random_write(rng: &mut Rng, model: &Model, now: i64) -> Write {
         return Write::delete(key, expect);
     }
     let size = [0, 10, 300, 5000, 20_000][rng.below(5)];
-    let write = Write::put(key, expect, vec![rng.next() as u8; size]);
+    let mut write = Write::put(key, expect, vec![rng.next() as u8; size]);
+    if rng.chance(50) {
+        write.encoded_by = NonZeroU64::new(7).map(BuildId);
+        write.summary = Bytes::copy_from_slice(write.key.as_bytes());
+    }
     if rng.chance(30) { write.expiring(now + 1 + rng.below(60) as i64) } else { write }
 }
 
@@ -156,7 +161,12 @@ async fn compare(seed: u64, steps: usize, durable: bool, open: Open<'_>) {
                 run = start(open, &world);
                 assert_eq!(run.store.oldest().0, oldest);
                 let mut recovered = run.recovered.clone();
-                recovered.iter_mut().for_each(|record| record.expires_at = None);
+                for record in &mut recovered {
+                    record.unpack().unwrap();
+                    record.expires_at = None;
+                    let summary = record.encoded_by.take().map(|it| it.summary);
+                    assert!(summary.is_none_or(|it| *it == *record.key.as_bytes()));
+                }
                 assert_eq!(recovered, model.log(oldest));
             }
             _ => (),
@@ -172,7 +182,8 @@ async fn compare(seed: u64, steps: usize, durable: bool, open: Open<'_>) {
 }
 
 fn options() -> Options {
-    Options { retention: Duration::from_secs(RETENTION as u64), compress_from: 64, ..Options::default() }
+    let retention = Duration::from_secs(RETENTION as u64);
+    Options { retention, compress_from: 64, leave_packed: true, ..Options::default() }
 }
 
 #[tokio::test]

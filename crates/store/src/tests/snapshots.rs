@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::num::NonZeroU64;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +13,8 @@ use futures_core::Stream;
 use super::{Rng, Running, Seed, forgetful, world};
 use crate::snapshot::{Encoder, Pages, Reader, SnapshotError};
 use crate::{
-    Expect, Options, RecoveredRecord, Revision, Snapshot, SnapshotRecord, StoreError, Write, embedded,
+    BuildId, Expect, Options, RecoveredRecord, Revision, Snapshot, SnapshotRecord, StoreError, Write,
+    embedded,
 };
 
 fn open(dir: &std::path::Path, options: &Options) -> Running {
@@ -51,7 +53,11 @@ async fn write_some(run: &Running, rng: &mut Rng, model: &mut Contents) {
             model.remove(&key);
         } else {
             let value = Bytes::from(vec![b'v'; rng.below(40_000)]);
-            let revision = run.store.write(Write::put(&*key, Expect::Any, value.clone())).await.unwrap();
+            let mut write = Write::put(&*key, Expect::Any, value.clone());
+            if rng.chance(50) {
+                (write.encoded_by, write.summary) = (NonZeroU64::new(7).map(BuildId), "summary".into());
+            }
+            let revision = run.store.write(write).await.unwrap();
             model.insert(key, (value, revision.0));
         }
         if rng.chance(20) {
