@@ -84,7 +84,7 @@ impl InformerFactory {
         {
             return known.clone();
         }
-        let informer = Informer::<K>::new(self.client().decoder());
+        let informer = Informer::<K>::new(self.client().decoder(), self.client().hash_seed());
         informers.insert(selection, Box::new(informer.clone()));
         self.spawn(list_and_watch(self.source::<K>(namespace, fields), Box::new(informer.clone())));
         informer
@@ -93,7 +93,7 @@ impl InformerFactory {
     /// Starts an informer of the objects of a kind that a field selector matches, in all namespaces, for one user that
     /// takes the objects: it is not shared.
     pub fn summaries<K: Resource, H: Handler<K>>(&self, fields: &str, handler: H) -> SummaryInformer<K, H> {
-        let informer = SummaryInformer::new(handler, self.client().decoder());
+        let informer = SummaryInformer::new(handler, self.client().decoder(), self.client().hash_seed());
         self.spawn(list_and_watch(self.source::<K>("", fields), Box::new(informer.clone())));
         informer
     }

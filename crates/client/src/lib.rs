@@ -12,6 +12,7 @@
 //! | [`expectations`] | waits until an informer has seen one's own writes |
 //! | [`retry_on_conflict`] | writes to objects that others write, too |
 //! | [`discovery`] | the resources that the server has |
+//! | [`TokenBucket`] | a rate limit, of requests and of events |
 //! | [`events`] | the recorder of events, with correlation |
 //! | [`leader`] | leader election by a lease |
 //! | [`csi_translation`], [`flex_volume`] | in-tree volumes for their CSI drivers, and programs of FlexVolume drivers |
@@ -69,6 +70,7 @@ pub mod events;
 pub mod expectations;
 pub mod factory;
 pub mod flex_volume;
+mod hash_seed;
 pub mod informer;
 pub mod key;
 pub mod leader;
@@ -81,6 +83,7 @@ pub mod retry_after;
 pub mod retry_on_conflict;
 pub mod run;
 mod shared_objects;
+mod token_bucket;
 pub mod transport;
 
 pub use self::client::{Body, Client, Lines};
@@ -98,3 +101,4 @@ pub use queue::Queue;
 pub use resource_api::{Api, path_of};
 pub use run::{Action, Reconcile};
 pub use shared_objects::SharedObjects;
+pub use token_bucket::{Rate, TokenBucket};

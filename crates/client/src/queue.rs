@@ -257,6 +257,7 @@ impl<T: Clone + Eq + Hash> Queue<T> {
             let (due, upkeep) = due;
             let world = &self.shared.world;
             tokio::select! {
+                biased;
                 () = notify => {}
                 () = world.sleep_until(due.unwrap_or_default()), if due.is_some() => {}
                 () = sleep_upkeep(world, upkeep), if upkeep.is_some() => {}

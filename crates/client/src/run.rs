@@ -73,11 +73,12 @@ where
                 continue;
             }
             tokio::select! {
+                biased;
+                Some(_) = working.join_next() => continue,
                 key = queue.next() => match key {
                     Some(key) => working.spawn(start(key)),
                     None => break,
                 },
-                Some(_) = working.join_next() => continue,
             };
         }
         while working.join_next().await.is_some() {}

@@ -2,21 +2,27 @@
 //!
 //! Control loops, scheduler and simulated nodes of one process follow the same pods and nodes of a server in memory. Alone,
 //! each would decode every event for itself and keep an object of its own. The key is the text itself, not where it came from:
-//! a watch with a selector shows the same object as `ADDED` that another shows as `MODIFIED`.
+//! a watch with a selector shows the same object as `ADDED` that another shows as `MODIFIED`. The server encodes an event once,
+//! so most texts are not only equal but the same bytes in memory, and are not compared.
 //!
 //! Invariants: an object is what its text decodes to, without managed fields. A text is kept until every informer of the
 //! kind has taken its object, and in a bounded number of bytes. An informer that is the only one of its kind keeps none.
 
 use api::{Resource, WatchEvent, from_json};
+use bytes::Bytes;
 use parking_lot::Mutex;
 use std::any::{Any, TypeId};
 use std::collections::{HashMap, VecDeque};
+use std::hash::{Hash, Hasher};
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// Most bytes of the texts of a kind. Informers are a few events apart, unless one of them waits for long.
 const TEXT_LIMIT: usize = 1 << 20;
+
+/// So many bytes of a text are hashed. They hold the name, the uid and the resource version of most objects.
+const HASHED: usize = 512;
 
 /// An object of some kind.
 type Object = Arc<dyn Any + Send + Sync>;
@@ -43,16 +49,46 @@ struct SharedKind {
     recent: Mutex<RecentTexts>,
 }
 
+/// The text of an object, as a key.
+#[derive(Clone)]
+struct Text(Bytes);
+
+impl Text {
+    /// Whether it is the other in the same place of the memory.
+    fn is_at(&self, other: &Text) -> bool {
+        self.0.as_ptr() == other.0.as_ptr() && self.0.len() == other.0.len()
+    }
+}
+
+impl PartialEq for Text {
+    fn eq(&self, other: &Self) -> bool {
+        self.is_at(other) || self.0 == other.0
+    }
+}
+
+impl Eq for Text {}
+
+impl Hash for Text {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.len().hash(state);
+        state.write(self.0.get(..HASHED).unwrap_or(&self.0));
+    }
+}
+
 /// Texts whose object not every informer has taken yet.
 #[derive(Default)]
 struct RecentTexts {
-    by_text: HashMap<Arc<[u8]>, RecentObject>,
-    /// The same texts, the oldest first, and some whose object all informers have: nothing but this holds them.
-    order: VecDeque<Arc<[u8]>>,
+    by_text: HashMap<Text, RecentObject>,
+    /// The same texts, the oldest first, with their number, and some whose object all informers have.
+    order: VecDeque<(Text, u64)>,
     bytes: usize,
+    /// The number of the last text.
+    last: u64,
 }
 
 struct RecentObject {
+    /// Its text's number: a text that came again has another.
+    number: u64,
     /// Empty while it is being decoded; `None` if that failed.
     object: Arc<OnceLock<Option<Object>>>,
     /// Informers that have not taken it.
@@ -61,22 +97,23 @@ struct RecentObject {
 
 impl RecentTexts {
     /// The object of a text, for one of so many informers.
-    fn take(&mut self, text: &[u8], informers: usize) -> Arc<OnceLock<Option<Object>>> {
-        let Some(known) = self.by_text.get_mut(text) else { return self.add(text, informers) };
+    fn take(&mut self, text: Text, informers: usize) -> Arc<OnceLock<Option<Object>>> {
+        let Some(known) = self.by_text.get_mut(&text) else { return self.add(text, informers) };
         let object = known.object.clone();
         known.left = known.left.saturating_sub(1);
         if known.left == 0 {
-            self.by_text.remove(text);
+            self.by_text.remove(&text);
             self.drop_oldest();
         }
         object
     }
 
-    fn add(&mut self, text: &[u8], informers: usize) -> Arc<OnceLock<Option<Object>>> {
-        let (text, object) = (Arc::<[u8]>::from(text), Arc::default());
-        let recent = RecentObject { object: Arc::clone(&object), left: informers.saturating_sub(1) };
-        self.bytes += text.len();
-        self.order.push_back(text.clone());
+    fn add(&mut self, text: Text, informers: usize) -> Arc<OnceLock<Option<Object>>> {
+        self.last += 1;
+        let (number, object) = (self.last, Arc::default());
+        let recent = RecentObject { number, object: Arc::clone(&object), left: informers.saturating_sub(1) };
+        self.bytes += text.0.len();
+        self.order.push_back((text.clone(), number));
         self.by_text.insert(text, recent);
         self.drop_oldest();
         object
@@ -84,19 +121,20 @@ impl RecentTexts {
 
     /// Drops the oldest texts that all informers have taken, and those beyond the limit.
     fn drop_oldest(&mut self) {
-        while let Some(text) = self.order.front()
-            && (Arc::strong_count(text) == 1 || self.bytes > TEXT_LIMIT)
-        {
-            self.bytes -= text.len();
-            // a text that came again has an entry of its own
-            if self.by_text.get_key_value(text).is_some_and(|(known, _)| Arc::ptr_eq(known, text)) {
+        while let Some((text, number)) = self.order.front() {
+            let is_left = self.by_text.get(text).is_some_and(|it| it.number == *number);
+            if is_left && self.bytes <= TEXT_LIMIT {
+                break;
+            }
+            self.bytes -= text.0.len();
+            if is_left {
                 self.by_text.remove(text);
             }
             self.order.pop_front();
         }
         if self.order.is_empty() {
             // a burst leaves no room behind
-            *self = RecentTexts::default();
+            *self = RecentTexts { last: self.last, ..RecentTexts::default() };
         }
     }
 }
@@ -127,8 +165,9 @@ impl<K> Drop for Decoder<K> {
 
 impl<K: Resource> Decoder<K> {
     /// Reads one line of a watch.
-    pub fn event(&self, line: &[u8]) -> ReadResult<WatchEvent<Arc<K>>> {
-        let shared = split(line).and_then(|(event, text)| Some((event, self.shared_object(text)?)));
+    pub fn event(&self, line: &Bytes) -> ReadResult<WatchEvent<Arc<K>>> {
+        let shared =
+            split(line).and_then(|(event, text)| Some((event, self.shared_object(line.slice_ref(text))?)));
         if let Some((event, object)) = shared {
             return Ok(event(object));
         }
@@ -142,15 +181,15 @@ impl<K: Resource> Decoder<K> {
     }
 
     /// The object of a text; `None` if no other informer shares it, or it cannot be decoded.
-    fn shared_object(&self, text: &[u8]) -> Option<Arc<K>> {
+    fn shared_object(&self, text: Bytes) -> Option<Arc<K>> {
         let shared = self.shared.as_ref()?;
         let informers = shared.informers.load(Ordering::Relaxed);
         if informers < 2 {
             return None;
         }
-        let object = shared.recent.lock().take(text, informers);
+        let object = shared.recent.lock().take(Text(text.clone()), informers);
         // without the lock: another informer waits only for the same object
-        let decoded = object.get_or_init(|| Some(without_managed_fields(from_json::<K>(text).ok()?)));
+        let decoded = object.get_or_init(|| Some(without_managed_fields(from_json::<K>(&text).ok()?)));
         decoded.clone()?.downcast().ok()
     }
 }
@@ -188,7 +227,7 @@ mod tests {
     }
 
     fn object(decoder: &Decoder<ConfigMap>, line: &str) -> Arc<ConfigMap> {
-        match decoder.event(line.as_bytes()).unwrap() {
+        match decoder.event(&Bytes::copy_from_slice(line.as_bytes())).unwrap() {
             WatchEvent::Added(it) | WatchEvent::Modified(it) | WatchEvent::Deleted(it) => it,
             other => panic!("{other:?}"),
         }
@@ -197,7 +236,7 @@ mod tests {
     /// The number of cached texts, and of their bytes.
     fn texts(decoder: &Decoder<ConfigMap>) -> (usize, usize) {
         let recent = decoder.shared.as_ref().unwrap().recent.lock();
-        assert_eq!(recent.bytes, recent.order.iter().map(|it| it.len()).sum::<usize>());
+        assert_eq!(recent.bytes, recent.order.iter().map(|(it, _)| it.0.len()).sum::<usize>());
         (recent.by_text.len(), recent.bytes)
     }
 
@@ -213,8 +252,19 @@ mod tests {
         assert!(Arc::ptr_eq(&first, &object(&c, &line("MODIFIED", "x", 1))));
         assert_eq!(texts(&a), (0, 0), "every informer has it");
         assert!(!Arc::ptr_eq(&first, &object(&a, &line("MODIFIED", "x", 2))));
-        let deleted = a.event(line("DELETED", "x", 3).as_bytes()).unwrap();
+        let deleted = a.event(&line("DELETED", "x", 3).into()).unwrap();
         assert!(matches!(deleted, WatchEvent::Deleted(it) if it.metadata.resource_version == "3"));
+    }
+
+    #[test]
+    fn texts_that_differ_after_the_hashed_bytes_are_different_objects() {
+        let objects = SharedObjects::default();
+        let (a, b) = (objects.decoder::<ConfigMap>(), objects.decoder::<ConfigMap>());
+        let long = "x".repeat(HASHED);
+        let (first, second) =
+            (object(&a, &line("MODIFIED", &long, 1)), object(&b, &line("MODIFIED", &long, 2)));
+        assert_eq!((&*first.metadata.resource_version, &*second.metadata.resource_version), ("1", "2"));
+        assert!(Arc::ptr_eq(&first, &object(&b, &line("MODIFIED", &long, 1))));
     }
 
     #[test]
@@ -258,8 +308,8 @@ mod tests {
             r#"{"object":{"metadata":{"name":"x"}},"type":"ADDED"}"#,
         ];
         for line in lines {
-            let (shared, alone) =
-                (a.event(line.as_bytes()), Decoder::<ConfigMap>::default().event(line.as_bytes()));
+            let bytes = Bytes::from_static(line.as_bytes());
+            let (shared, alone) = (a.event(&bytes), Decoder::<ConfigMap>::default().event(&bytes));
             assert_eq!(format!("{shared:?}"), format!("{alone:?}"), "{line}");
         }
     }

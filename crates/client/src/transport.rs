@@ -3,6 +3,7 @@
 use crate::client::{Body, Client};
 use crate::metrics::Metrics;
 use crate::retry_after::RetryAfter;
+use crate::token_bucket::{Rate, TokenBucket};
 use env::World;
 use http::Request;
 use outbound::{InvalidTarget, Target};
@@ -12,21 +13,6 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tower_service::Service;
-
-/// The rate limit of a client: a token bucket.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Rate {
-    /// Requests per second; zero or less is no limit.
-    pub per_second: f64,
-    /// Requests that may be sent at once.
-    pub burst: u32,
-}
-
-impl Default for Rate {
-    fn default() -> Self {
-        Rate { per_second: 20.0, burst: 30 }
-    }
-}
 
 /// The connections to a server. Cheap to clone; clones share the connections.
 pub type Transport = outbound::Transport<Body>;
@@ -77,28 +63,18 @@ impl Service<Request<Body>> for RateLimited {
 
 /// A token bucket whose reservations are granted in order.
 struct RateLimiter {
-    rate: Rate,
     world: World,
-    /// When the bucket is full again.
-    full_at: Mutex<Duration>,
+    bucket: Mutex<TokenBucket>,
 }
 
 impl RateLimiter {
     fn new(rate: Rate, world: World) -> Self {
-        let full_at = Mutex::new(world.elapsed());
-        RateLimiter { rate, world, full_at }
+        RateLimiter { world, bucket: Mutex::new(TokenBucket::new(rate)) }
     }
 
     /// Takes a token, and returns how long to wait for it.
     fn reserve(&self) -> Duration {
-        if self.rate.per_second <= 0.0 {
-            return Duration::ZERO;
-        }
-        let interval = Duration::from_secs_f64(1.0 / self.rate.per_second);
-        let now = self.world.elapsed();
-        let mut full_at = self.full_at.lock();
-        *full_at = now.max(*full_at) + interval;
-        (*full_at - now).saturating_sub(interval * self.rate.burst.max(1))
+        self.bucket.lock().reserve(self.world.elapsed())
     }
 
     /// Waits, unless there is nothing to wait for: a sleep of no time would be a timer and a turn of the event loop.
@@ -112,20 +88,7 @@ impl RateLimiter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use env::Simulated;
     use futures_util::FutureExt;
-
-    #[test]
-    fn a_burst_is_free_and_further_requests_wait() {
-        let world = Simulated::new(0, 7);
-        let limiter = RateLimiter::new(Rate { per_second: 10.0, burst: 3 }, world.clone());
-        let waits = || -> Vec<u128> { (0..5).map(|_| limiter.reserve().as_millis()).collect() };
-        assert_eq!(waits(), [0, 0, 0, 100, 200]);
-        world.advance(Duration::from_secs(60));
-        assert_eq!(waits(), [0, 0, 0, 100, 200]);
-        let free = RateLimiter::new(Rate { per_second: -1.0, burst: 0 }, world);
-        assert!((0..100).all(|_| free.reserve().is_zero()));
-    }
 
     #[tokio::test(start_paused = true)]
     async fn only_a_request_that_waits_takes_a_timer() {

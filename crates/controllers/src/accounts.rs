@@ -6,8 +6,9 @@
 use api::authentication::v1::{TokenRequest, TokenRequestSpec};
 use api::core::v1::ServiceAccount;
 use api::meta::v1::ObjectMeta;
+use client::Rate;
 use client::retry_after::RetryAfter;
-use client::transport::{Rate, RateLimited, Transport};
+use client::transport::{RateLimited, Transport};
 use client::{Api, Body, Client, Failure, unless};
 use env::World;
 use http::header::{AUTHORIZATION, HeaderValue};

@@ -6,6 +6,7 @@
 //! Invariants: a new listener receives every object that exists; the others may receive objects again meanwhile.
 
 use api::meta::v1::{ObjectMeta, PartialObjectMetadata};
+use bytes::Bytes;
 use client::discovery::{ApiResources, Discovery, Resource};
 use client::key::Key;
 use client::reflector::{self, Page, Sink, Source, WatchProgress, list_and_watch};
@@ -140,6 +141,7 @@ impl MetadataInformers {
             let is_settled = is_complete && self.is_synced() && self.shared.aggregated.lock().is_empty();
             let period = if is_settled { LONG_PERIOD } else { PERIOD };
             tokio::select! {
+                biased;
                 () = env::sleep_upkeep(&self.shared.world, Upkeep::check(period)) => {
                     if !self.is_synced() {
                         self.count_failure();
@@ -179,8 +181,11 @@ impl MetadataInformers {
         }
         drop(listeners);
         while following.all.try_join_next().is_some() {}
-        let new: Vec<_> =
-            wanted.into_iter().filter(|it| !following.tasks.contains_key(*it)).cloned().collect();
+        let mut seen = HashSet::new();
+        let is_new = |it: &&Arc<Resource>| {
+            wanted.contains(it) && !following.tasks.contains_key(*it) && seen.insert(Arc::clone(it))
+        };
+        let new: Vec<_> = served.preferred().filter(is_new).cloned().collect();
         {
             let mut unlisted = self.shared.unlisted.lock();
             let unlisted = unlisted.get_or_insert_default();
@@ -265,7 +270,7 @@ impl Sink for MetadataInformer {
         }
     }
 
-    fn watch_event(&self, line: &[u8]) -> Result<WatchProgress, Error> {
+    fn watch_event(&self, line: &Bytes) -> Result<WatchProgress, Error> {
         let object = match WatchEvent::<PartialObjectMetadata>::from_json(line)? {
             WatchEvent::Added(object) | WatchEvent::Modified(object) => {
                 self.put(&object.metadata);

@@ -22,6 +22,7 @@ mod simulated;
 mod simulated_clock;
 mod timers;
 mod tokio_clock;
+mod turns;
 mod upkeep;
 
 pub use hold::{ExactSteps, Hold};
@@ -34,6 +35,7 @@ pub use simulated::Simulated;
 pub use simulated_clock::Timer;
 pub use timers::{Elapsed, Sleep, is_elapsed, sleep, sleep_until, sleep_upkeep, timeout};
 pub use tokio_clock::TokioClock;
+pub use turns::pass_turns;
 pub use upkeep::{Rank, Upkeep};
 
 use std::sync::Arc;
@@ -57,6 +59,10 @@ pub trait Env: Send + Sync + 'static {
     /// Tells a paused clock of work on another thread, which a task waits for: the clock stands still meanwhile.
     fn hold(&self) -> Hold {
         Hold::default()
+    }
+    /// How many turns other tasks get in the midst of an operation that waits for nothing: see [`pass_turns`].
+    fn turns(&self) -> u32 {
+        0
     }
     /// Tells a paused clock of work to which every tick of upkeep matters: none is left out meanwhile.
     fn step_exactly(&self) -> ExactSteps {

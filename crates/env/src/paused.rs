@@ -50,6 +50,7 @@ pub struct Paused {
     last_event: AtomicU64,
     holds: Arc<AtomicUsize>,
     exact_steps: Arc<AtomicUsize>,
+    varies_turns: AtomicBool,
     arrived: Notify,
     /// One caller advances at a time.
     turn: Mutex<()>,
@@ -69,6 +70,7 @@ impl Paused {
             last_event: AtomicU64::new(0),
             holds: Arc::default(),
             exact_steps: Arc::default(),
+            varies_turns: AtomicBool::new(false),
             arrived: Notify::new(),
             turn: Mutex::default(),
         })
@@ -93,6 +95,11 @@ impl Paused {
         self.is_advancing.store(true, Ordering::SeqCst);
         let _stop = Stop(self);
         arrived.await;
+    }
+
+    /// Lets other tasks run in the midst of writes from now on, for random numbers of turns.
+    pub fn vary_turns(&self) {
+        self.varies_turns.store(true, Ordering::SeqCst);
     }
 
     /// Tells the clock of something that is not upkeep, such as a request of a user.
@@ -198,6 +205,18 @@ impl Env for Paused {
 
     fn hold(&self) -> Hold {
         Hold::new(&self.holds)
+    }
+
+    fn turns(&self) -> u32 {
+        if !self.varies_turns.load(Ordering::SeqCst) {
+            return 0;
+        }
+        // mostly none, and now and then so many that other requests are served from begin to end
+        match crate::random_u64(&self.random) % 64 {
+            0 => 200,
+            turns @ 1..16 => turns as u32,
+            _ => 0,
+        }
     }
 
     fn step_exactly(&self) -> ExactSteps {
@@ -404,6 +423,38 @@ mod tests {
             paused.advance_in_part(at, usize::MAX).await;
             assert_eq!(waiting.await.unwrap(), SECOND * 480);
         });
+    }
+
+    #[test]
+    fn tasks_run_in_the_midst_of_others_when_turns_vary() {
+        let (paused, world, runtime) = start();
+        let turns = || {
+            let passed = Arc::new(AtomicUsize::new(0));
+            runtime.block_on(async {
+                let other = tokio::spawn({
+                    let passed = passed.clone();
+                    async move {
+                        loop {
+                            passed.fetch_add(1, Ordering::SeqCst);
+                            crate::turns::turn().await;
+                        }
+                    }
+                });
+                let world = world.clone();
+                let varied = async move {
+                    for _ in 0..200 {
+                        crate::pass_turns(&world).await;
+                    }
+                };
+                tokio::spawn(varied).await.unwrap();
+                other.abort();
+            });
+            passed.load(Ordering::SeqCst)
+        };
+        let few = turns();
+        paused.vary_turns();
+        let many = turns();
+        assert!(few < 100 && many > 200, "{few} by default, {many} when they vary");
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! Gives back the pages of the program that only its start needed.
 //!
 //! The kernel maps 16 pages around each one that runs, and keeps them mapped: after a start most of the program's file is
-//! part of the process. [`release`] unmaps all of it; what runs later is mapped again from the page cache.
+//! part of the process. [`release`] unmaps all of it; what runs later is mapped again from the page cache, in steps of
+//! [`STEP`]: the kernel maps no pages beyond a mapping, so the mappings of the program are divided.
 //!
 //! Invariant: only mappings that cannot be written and of which no page differs from the file are unmapped, so every page
 //! reads the same afterwards.
@@ -9,6 +10,9 @@
 use std::fs;
 use std::io;
 use std::ops::Range;
+
+/// The size of the parts into which mappings are divided: four pages of the usual size.
+const STEP: usize = 16 << 10;
 
 /// Unmaps the pages of this program's file, and returns how many bytes of it were resident.
 pub fn release() -> io::Result<u64> {
@@ -61,12 +65,33 @@ fn addresses(line: &str, file: &str) -> Option<Range<usize>> {
     (is_fixed && path == file).then_some(address(start)?..address(end)?)
 }
 
-#[allow(unsafe_code, reason = "see the decision; the pages are equal to those of the file before and after")]
+/// Divides a mapping into parts of [`STEP`], and unmaps its pages.
 fn unmap(addresses: Range<usize>) -> io::Result<()> {
+    // Neighbours with different advice are two mappings. A core dump leaves out pages of files anyway.
+    for part in every_second_part(&addresses) {
+        // there is a limit of mappings: larger ones are as good
+        if advise(part, libc::MADV_DONTDUMP).is_err() {
+            break;
+        }
+    }
+    advise(addresses, libc::MADV_DONTNEED)
+}
+
+/// Every second part of a range. They are the same parts of a range that was divided before.
+fn every_second_part(addresses: &Range<usize>) -> impl Iterator<Item = Range<usize>> {
+    let Range { start, end } = *addresses;
+    (start - start % (2 * STEP)..end)
+        .step_by(2 * STEP)
+        .map(move |part| part.max(start)..(part + STEP).min(end))
+        .filter(|part| !part.is_empty())
+}
+
+#[allow(unsafe_code, reason = "see the decision; the pages are equal to those of the file before and after")]
+fn advise(addresses: Range<usize>, advice: libc::c_int) -> io::Result<()> {
     let start = std::ptr::without_provenance_mut(addresses.start);
     // SAFETY: the mapping is private, cannot be written, and has no page that differs from its file, so the kernel reads
-    // the same bytes again when they are used.
-    match unsafe { libc::madvise(start, addresses.len(), libc::MADV_DONTNEED) } {
+    // the same bytes again when they are used. Without MADV_DONTNEED nothing is unmapped.
+    match unsafe { libc::madvise(start, addresses.len(), advice) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
@@ -112,5 +137,23 @@ Rss:                   4 kB
         assert!(before > 0);
         // this ran again, and only its surroundings are resident
         assert!(release().unwrap() < before);
+        let program = fs::read_link("/proc/self/exe").unwrap();
+        let mappings = fs::read_to_string("/proc/self/smaps").unwrap();
+        let divided = unmodified(&mappings, &program.to_string_lossy());
+        assert!(divided.len() > 2, "{divided:?}");
+        assert!(divided.iter().all(|it| it.addresses.len() <= STEP), "{divided:?}");
+    }
+
+    #[test]
+    fn the_parts_of_a_part_are_the_same() {
+        let parts = |addresses: Range<usize>| every_second_part(&addresses).collect::<Vec<_>>();
+        let at = |part: usize| part * STEP..(part + 1) * STEP;
+        assert_eq!(parts(2 * STEP..7 * STEP), [at(2), at(4), at(6)]);
+        assert_eq!(parts(3 * STEP..4 * STEP), [], "the second of two");
+        assert_eq!(parts(at(4)), [at(4)]);
+        let end_of_one = 2 * STEP + 4096..3 * STEP;
+        assert_eq!(parts(end_of_one.clone()), [end_of_one]);
+        let begin_of_one = 6 * STEP..6 * STEP + 4096;
+        assert_eq!(parts(5 * STEP..begin_of_one.end), [begin_of_one]);
     }
 }

@@ -2,48 +2,27 @@
 //! would spend most of its time on them.
 
 use api::core::v1::{Node, Pod};
-use client::{EventType, Note, Recorder};
+use client::{EventType, Note, Rate, Recorder, TokenBucket};
 use env::World;
 use nodeagent::pod::events::PodEvents;
 use nodeagent::pod::spec::ContainerKind;
 use parking_lot::Mutex;
 use std::sync::Arc;
-use std::time::Duration;
 
-/// Events per second of all nodes, and how many may come at once.
-const RATE: f64 = 50.0;
-const BURST: f64 = 1000.0;
-
-/// A bucket of tokens that fills with time.
-struct Bucket {
-    tokens: f64,
-    filled: Duration,
-}
-
-impl Bucket {
-    fn take(&mut self, now: Duration) -> bool {
-        let grown = now.saturating_sub(self.filled).as_secs_f64() * RATE;
-        (self.tokens, self.filled) = ((self.tokens + grown).min(BURST), now);
-        let is_free = self.tokens >= 1.0;
-        if is_free {
-            self.tokens -= 1.0;
-        }
-        is_free
-    }
-}
+/// The rate of the events of all nodes.
+const OF_ALL_NODES: Rate = Rate { per_second: 50.0, burst: 1000 };
 
 /// The recorder of one node. All nodes share the limit.
 #[derive(Clone)]
 pub struct NodeEvents {
     recorder: Recorder,
     world: World,
-    bucket: Arc<Mutex<Bucket>>,
+    bucket: Arc<Mutex<TokenBucket>>,
 }
 
 impl NodeEvents {
     pub fn new(recorder: Recorder, world: World) -> Self {
-        let bucket = Bucket { tokens: BURST, filled: world.elapsed() };
-        NodeEvents { recorder, world, bucket: Arc::new(Mutex::new(bucket)) }
+        NodeEvents { recorder, world, bucket: Arc::new(Mutex::new(TokenBucket::new(OF_ALL_NODES))) }
     }
 
     pub fn on_host(&self, node: &str) -> Self {
@@ -83,20 +62,5 @@ impl PodEvents for NodeEvents {
         if self.is_allowed() {
             PodEvents::record(&self.recorder, pod, container, event_type, reason, message);
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn events_are_limited_and_allowed_again_with_time() {
-        let mut bucket = Bucket { tokens: 2.0, filled: Duration::ZERO };
-        let at = Duration::from_millis;
-        let taken: Vec<bool> = [0, 0, 0, 20, 21].into_iter().map(|time| bucket.take(at(time))).collect();
-        assert_eq!(taken, [true, true, false, true, false]);
-        assert!(bucket.take(at(3_600_000)));
-        assert!(bucket.tokens <= BURST);
     }
 }

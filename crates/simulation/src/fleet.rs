@@ -180,9 +180,10 @@ impl Fleet {
     pub async fn run(mut self) {
         loop {
             tokio::select! {
-                Some(event) = self.changes.recv() => self.take(event).await,
+                biased;
                 // its work is done, or it has panicked, which is in the log
                 Some(_) = self.tasks.join_next() => {}
+                Some(event) = self.changes.recv() => self.take(event).await,
                 else => return,
             }
         }

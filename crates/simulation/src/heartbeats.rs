@@ -74,6 +74,7 @@ impl Heartbeats {
                 }
             };
             tokio::select! {
+                biased;
                 node = new.recv() => match node {
                     Some(node) => self.insert(now, Beat { node, is_first: true, due: now }),
                     None => return,

@@ -3,7 +3,7 @@
 use api::core::v1::{Pod, PodStatus};
 use nodeagent::pod::worker::StatusSink;
 use parking_lot::Mutex;
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// A status that waits.
@@ -17,7 +17,7 @@ struct Waiting {
 pub struct StatusGate {
     statuses: Arc<dyn StatusSink>,
     /// The newest status of each pod, by uid, while the node is silent.
-    waiting: Mutex<Option<HashMap<String, Waiting>>>,
+    waiting: Mutex<Option<BTreeMap<String, Waiting>>>,
 }
 
 impl StatusGate {
@@ -33,7 +33,7 @@ impl StatusGate {
     /// Hands on the statuses that wait, and all that follow.
     pub fn open(&self) {
         let waiting = self.waiting.lock().take();
-        for Waiting { pod, status, is_finished } in waiting.into_iter().flat_map(HashMap::into_values) {
+        for Waiting { pod, status, is_finished } in waiting.into_iter().flat_map(BTreeMap::into_values) {
             self.statuses.set(&pod, &status, is_finished);
         }
     }
@@ -50,6 +50,14 @@ impl StatusSink for StatusGate {
         let is_finished = is_finished || was_finished;
         let newest = Waiting { pod: pod.clone(), status: status.clone(), is_finished };
         waiting.insert(pod.metadata.uid.clone(), newest);
+    }
+
+    fn restore(&self, pod: &Arc<Pod>, status: &PodStatus) {
+        let is_closed = self.waiting.lock().is_some();
+        match is_closed {
+            true => self.set(pod, status, false),
+            false => self.statuses.restore(pod, status),
+        }
     }
 }
 

@@ -7,6 +7,7 @@ mod lines;
 pub use lines::Lines;
 
 use crate::error::{BoxError, Error};
+use crate::hash_seed::HashSeed;
 use crate::shared_objects::{Decoder, SharedObjects};
 use api::meta::v1::Status;
 use api::{Json, Resource, from_json};
@@ -31,7 +32,7 @@ pub struct Client {
     send: Arc<dyn Fn(Request<Body>) -> Pending + Send + Sync>,
     /// What its informers share with those of other clients.
     objects: Option<SharedObjects>,
-    /// Whose clock its pauses go by; real time if there is none.
+    /// The clock for pauses; real time without one.
     world: Option<World>,
 }
 
@@ -61,7 +62,7 @@ impl Client {
         Client { objects: Some(objects.clone()), ..self }
     }
 
-    /// A client whose pauses after failures go by the clock of a component, which may stand still.
+    /// A client that measures pauses after failures with this clock, which a test may hold.
     pub fn in_world(self, world: &World) -> Self {
         Client { world: Some(world.clone()), ..self }
     }
@@ -77,6 +78,11 @@ impl Client {
     /// A decoder for a new informer.
     pub(crate) fn decoder<K: Resource>(&self) -> Decoder<K> {
         self.objects.as_ref().map(SharedObjects::decoder).unwrap_or_default()
+    }
+
+    /// The hash function of a new informer.
+    pub(crate) fn hash_seed(&self) -> HashSeed {
+        self.world.as_ref().map(HashSeed::of).unwrap_or_default()
     }
 
     /// Sends a request whose answer is an object.

@@ -4,6 +4,7 @@
 //! the last message. A token bucket per object limits the rate.
 
 use super::event::{EventType, Record};
+use crate::token_bucket::{Rate, TokenBucket};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::Hash;
 use std::time::Duration;
@@ -14,9 +15,8 @@ const REMEMBERED: usize = 4096;
 const MESSAGES: usize = 10;
 /// The quiet time after which a group begins anew.
 const SIMILAR_WITHIN: Duration = Duration::from_secs(600);
-/// The size of the token bucket of an object, and the time in which one token is refilled.
-const BURST: f64 = 25.0;
-const ONE_PER: Duration = Duration::from_secs(300);
+/// The rate of the events of an object.
+const OF_OBJECT: Rate = Rate { per_second: 1.0 / 300.0, burst: 25 };
 
 /// The identity of an event: object with its part, type, reason, and message unless it is combined.
 pub type EventKey = (String, EventType, String, Option<String>);
@@ -52,29 +52,19 @@ struct Group {
     last: Duration,
 }
 
-struct Bucket {
-    left: f64,
-    filled: Duration,
-}
-
 #[derive(Default)]
 pub struct Correlator {
     groups: BoundedMap<(String, EventType, String), Group>,
-    buckets: BoundedMap<String, Bucket>,
+    buckets: BoundedMap<String, TokenBucket>,
     written: BoundedMap<EventKey, (String, i32)>,
 }
 
 impl Correlator {
     /// The key and the message to write; `None` if the rate limit drops the event. `about` names the object.
     pub fn correlate(&mut self, about: &str, record: &Record, now: Duration) -> Option<(EventKey, String)> {
-        let bucket = self.buckets.of(&about.to_owned(), || Bucket { left: BURST, filled: now });
-        let passed = now.saturating_sub(bucket.filled).as_secs_f64();
-        bucket.left = (bucket.left + passed / ONE_PER.as_secs_f64()).min(BURST);
-        bucket.filled = now;
-        if bucket.left < 1.0 {
+        if !self.buckets.of(&about.to_owned(), || TokenBucket::new(OF_OBJECT)).take(now) {
             return None;
         }
-        bucket.left -= 1.0;
         let group_key = (about.to_owned(), record.event_type, record.reason.clone());
         // the same event about two parts of an object is two events
         let identity = format!("{about}/{}", record.about.field_path);

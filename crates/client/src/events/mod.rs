@@ -15,6 +15,7 @@ use api::core::v1::{EventSource, ObjectReference};
 use env::World;
 use event::Record;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::mpsc;
 use writer::Writer;
 
@@ -48,10 +49,15 @@ impl Recorder {
 
     /// The recorder of a component that runs on every node: events name the host, too.
     pub fn of_host(client: Client, world: World, component: &str, host: &str) -> Self {
+        Self::gathering(client, world, component, host, Duration::ZERO)
+    }
+
+    /// The same, for events that may wait: those that come within this time are sent together.
+    pub fn gathering(client: Client, world: World, component: &str, host: &str, time: Duration) -> Self {
         let (records, receiver) = mpsc::channel(WAITING);
         let source =
             EventSource { component: component.to_owned(), host: host.to_owned(), ..Default::default() };
-        tokio::spawn(Writer::new(client, world).run(receiver));
+        tokio::spawn(Writer::new(client, world, time).run(receiver));
         Recorder { records, source: Arc::new(source) }
     }
 

@@ -122,3 +122,44 @@ async fn events_outlive_a_server_that_is_away() {
     settle().await;
     assert_eq!(server.bodies.lock().len(), 40);
 }
+
+#[tokio::test]
+async fn events_that_are_gathered_are_sent_together_and_in_order() {
+    let (server, world) = (EventServer::default(), Simulated::new(0, 1));
+    let client = Client::new(server.clone());
+    let recorder = Recorder::gathering(client, world.clone(), "c", "h", Duration::from_millis(100));
+    let written = || server.bodies.lock().len();
+    for pod in 0..3 {
+        recorder.record_about(about(pod), EventType::Normal, "Pulled", "m");
+        settle().await;
+        world.advance(Duration::from_millis(30));
+    }
+    recorder.record_about(about(0), EventType::Normal, "Created", "m");
+    settle().await;
+    assert_eq!(written(), 0);
+    world.advance(Duration::from_millis(10));
+    settle().await;
+    let reasons = |name: &str| {
+        let bodies = server.bodies.lock();
+        let of = bodies.iter().filter(|it| it["involvedObject"]["name"] == name);
+        of.map(|it| it["reason"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!((written(), reasons("p0")), (4, vec!["Pulled".to_owned(), "Created".to_owned()]));
+    // the next one waits again, unless no more can come
+    recorder.record_about(about(0), EventType::Normal, "Started", "m");
+    settle().await;
+    assert_eq!(written(), 4);
+    drop(recorder);
+    settle().await;
+    assert_eq!(written(), 5);
+    // more objects than are waited for
+    let client = Client::new(server.clone());
+    let recorder = Recorder::gathering(client, world.clone(), "c", "h", Duration::from_millis(100));
+    for pod in 0..300 {
+        recorder.record_about(about(pod), EventType::Normal, "Killing", "m");
+    }
+    for _ in 0..10 {
+        settle().await;
+    }
+    assert!((256 + 5..=305).contains(&written()), "{}", written());
+}

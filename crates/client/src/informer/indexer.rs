@@ -1,8 +1,10 @@
 //! The objects of an informer by key, with indexes.
 //!
 //! Objects are kept without their type, so that the code is compiled once for all kinds; the informer restores it. The key
-//! of an object is allocated once, and an index holds its objects: a lookup hashes the text of the index alone.
+//! of an object is allocated once, and an index holds its objects: a lookup hashes the text of the index alone. Objects come
+//! in no order, but in the same one for the same seed.
 
+use crate::hash_seed::HashSeed;
 use crate::key::Key;
 use std::any::Any;
 use std::collections::{HashMap, HashSet};
@@ -16,24 +18,31 @@ pub(super) type IndexBy = Box<dyn Fn(&(dyn Any + Send + Sync)) -> Vec<String> + 
 /// See the module.
 #[derive(Default)]
 pub(super) struct Indexer {
-    objects: HashMap<Arc<Key>, Object>,
-    by_namespace: HashMap<String, HashSet<Arc<Key>>>,
+    objects: Objects,
+    by_namespace: HashMap<String, HashSet<Arc<Key>, HashSeed>>,
     indexes: Vec<Index>,
 }
+
+type Objects = HashMap<Arc<Key>, Object, HashSeed>;
 
 struct Index {
     name: &'static str,
     by: IndexBy,
-    entries: HashMap<String, HashMap<Arc<Key>, Object>>,
+    entries: HashMap<String, Objects>,
+    seed: HashSeed,
 }
 
 impl Indexer {
+    pub fn new(seed: HashSeed) -> Self {
+        Indexer { objects: HashMap::with_hasher(seed), by_namespace: HashMap::new(), indexes: Vec::new() }
+    }
+
     /// Adds an index. An index of the same name is not added twice.
     pub fn index(&mut self, name: &'static str, by: IndexBy) {
         if self.indexes.iter().any(|index| index.name == name) {
             return;
         }
-        let mut index = Index { name, by, entries: HashMap::new() };
+        let mut index = Index { name, by, entries: HashMap::new(), seed: self.objects.hasher().clone() };
         self.objects.iter().for_each(|(key, object)| index.file(key, object));
         self.indexes.push(index);
     }
@@ -65,7 +74,7 @@ impl Indexer {
         self.entries(index, text).map_or(0, HashMap::len)
     }
 
-    fn entries(&self, index: &str, text: &str) -> Option<&HashMap<Arc<Key>, Object>> {
+    fn entries(&self, index: &str, text: &str) -> Option<&Objects> {
         self.indexes.iter().find(|one| one.name == index)?.entries.get(text)
     }
 
@@ -91,7 +100,10 @@ impl Indexer {
     fn add(&mut self, key: Arc<Key>, object: Object) {
         let namespace = match self.by_namespace.get_mut(&key.namespace) {
             Some(keys) => keys,
-            None => self.by_namespace.entry(key.namespace.clone()).or_default(),
+            None => {
+                let seed = self.objects.hasher().clone();
+                self.by_namespace.entry(key.namespace.clone()).or_insert_with(|| HashSet::with_hasher(seed))
+            }
         };
         namespace.insert(key.clone());
         self.indexes.iter_mut().for_each(|index| index.file(&key, &object));
@@ -117,7 +129,7 @@ impl Indexer {
 impl Index {
     fn file(&mut self, key: &Arc<Key>, object: &Object) {
         for text in (self.by)(&**object) {
-            self.entries.entry(text).or_default().insert(key.clone(), object.clone());
+            self.add(text, key, object);
         }
     }
 
@@ -126,8 +138,13 @@ impl Index {
         let (before, after) = ((self.by)(&**old), (self.by)(&**new));
         before.iter().filter(|text| !after.contains(text)).for_each(|text| self.unfile(key, text));
         for text in after {
-            self.entries.entry(text).or_default().insert(key.clone(), new.clone());
+            self.add(text, key, new);
         }
+    }
+
+    fn add(&mut self, text: String, key: &Arc<Key>, object: &Object) {
+        let new = || HashMap::with_hasher(self.seed.clone());
+        self.entries.entry(text).or_insert_with(new).insert(key.clone(), object.clone());
     }
 
     fn unfile(&mut self, key: &Key, text: &str) {

@@ -11,10 +11,12 @@ pub use summary::{Handler, SummaryInformer};
 mod indexer;
 
 use crate::error::Error;
+use crate::hash_seed::HashSeed;
 use crate::key::Key;
 use crate::reflector::{self, Page, Sink, WatchProgress};
 use crate::shared_objects::{Decoder, without_managed_fields};
 use api::{Resource, WatchEvent};
+use bytes::Bytes;
 use indexer::{Indexer, Object};
 use parking_lot::RwLock;
 use std::any::Any;
@@ -85,15 +87,15 @@ pub struct Position {
 
 impl<K: Resource> Default for Informer<K> {
     fn default() -> Self {
-        Informer::new(Decoder::default())
+        Informer::new(Decoder::default(), HashSeed::default())
     }
 }
 
 impl<K: Resource> Informer<K> {
-    pub(crate) fn new(decoder: Decoder<K>) -> Self {
+    pub(crate) fn new(decoder: Decoder<K>, seed: HashSeed) -> Self {
         let shared = Shared {
             decoder,
-            state: RwLock::default(),
+            state: RwLock::new(Indexer::new(seed)),
             listeners: RwLock::new(Vec::new()),
             synced: watch::Sender::new(false),
             reached: watch::Sender::default(),
@@ -235,7 +237,7 @@ impl<K: Resource> Sink for Informer<K> {
         self.shared.synced.send_replace(true);
     }
 
-    fn watch_event(&self, line: &[u8]) -> Result<WatchProgress, Error> {
+    fn watch_event(&self, line: &Bytes) -> Result<WatchProgress, Error> {
         let event = match self.shared.decoder.event(line) {
             Ok(event) => event,
             // a list leaves it out too

@@ -7,10 +7,12 @@
 //! changed. The summary of an object is that of the version that the handler took last.
 
 use crate::error::Error;
+use crate::hash_seed::HashSeed;
 use crate::key::Key;
 use crate::reflector::{self, Page, Sink, WatchProgress};
 use crate::shared_objects::{Decoder, without_managed_fields};
 use api::{Resource, WatchEvent};
+use bytes::Bytes;
 use parking_lot::RwLock;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -42,14 +44,14 @@ impl<K, H: Handler<K>> Clone for SummaryInformer<K, H> {
 struct Shared<K, H: Handler<K>> {
     handler: H,
     decoder: Decoder<K>,
-    summaries: RwLock<HashMap<Key, H::Summary>>,
+    summaries: RwLock<HashMap<Key, H::Summary, HashSeed>>,
     synced: watch::Sender<bool>,
 }
 
 impl<K: Resource, H: Handler<K>> SummaryInformer<K, H> {
-    pub(crate) fn new(handler: H, decoder: Decoder<K>) -> Self {
-        let shared =
-            Shared { handler, decoder, summaries: RwLock::default(), synced: watch::Sender::new(false) };
+    pub(crate) fn new(handler: H, decoder: Decoder<K>, seed: HashSeed) -> Self {
+        let summaries = RwLock::new(HashMap::with_hasher(seed));
+        let shared = Shared { handler, decoder, summaries, synced: watch::Sender::new(false) };
         SummaryInformer { shared: Arc::new(shared) }
     }
 
@@ -101,7 +103,7 @@ impl<K: Resource, H: Handler<K>> Sink for SummaryInformer<K, H> {
         self.shared.synced.send_replace(true);
     }
 
-    fn watch_event(&self, line: &[u8]) -> Result<WatchProgress, Error> {
+    fn watch_event(&self, line: &Bytes) -> Result<WatchProgress, Error> {
         let event = match self.shared.decoder.event(line) {
             Ok(event) => event,
             // a list leaves it out too
@@ -163,7 +165,11 @@ mod tests {
     #[test]
     fn a_handler_receives_objects_once_and_deletions_by_their_summary() {
         let calls: Arc<Mutex<Vec<String>>> = Arc::default();
-        let informer = SummaryInformer::<ConfigMap, _>::new(Recording(calls.clone()), Decoder::default());
+        let informer = SummaryInformer::<ConfigMap, _>::new(
+            Recording(calls.clone()),
+            Decoder::default(),
+            HashSeed::default(),
+        );
         let list = |items: &[String]| {
             let text = format!(r#"{{"metadata":{{"resourceVersion":"9"}},"items":[{}]}}"#, items.join(","));
             let mut all = HashSet::new();
@@ -172,7 +178,11 @@ mod tests {
         };
         let event = |kind: &str, object: String| {
             let line = format!(r#"{{"type":"{kind}","object":{object}}}"#);
-            let Ok(WatchProgress::Reached(version)) = informer.watch_event(line.as_bytes()) else { panic!() };
+            let Ok(WatchProgress::Reached(version)) =
+                informer.watch_event(&Bytes::copy_from_slice(line.as_bytes()))
+            else {
+                panic!()
+            };
             version
         };
         list(&[object("a", 1), object("b", 2)]);

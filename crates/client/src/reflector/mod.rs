@@ -18,6 +18,7 @@ use crate::params::ListParams;
 use crate::resource_api::ResourcePath;
 use api::meta::v1::Status;
 use api::{Json, List, from_json};
+use bytes::Bytes;
 use std::collections::HashSet;
 use std::time::Duration;
 
@@ -33,7 +34,7 @@ pub trait Sink: Send + Sync + 'static {
     fn list_complete(&self, all: HashSet<Key>, version: &str);
 
     /// A line of the watch: a [`WatchEvent`](api::WatchEvent).
-    fn watch_event(&self, line: &[u8]) -> Result<WatchProgress, Error>;
+    fn watch_event(&self, line: &Bytes) -> Result<WatchProgress, Error>;
 }
 
 /// The metadata of a page.

@@ -84,6 +84,7 @@ pub async fn run(context: Context, options: Options) {
     match verify_period {
         None => reconcile.await,
         Some(period) => tokio::select! {
+            biased;
             () = reconcile => {}
             () = flex.verify(period) => {}
         },

@@ -101,6 +101,7 @@ pub async fn run(context: Context, options: Options) {
         }
     };
     tokio::select! {
+        biased;
         () = resync => {}
         () = run::run(Arc::new(controller), queue, options.workers) => {}
     }

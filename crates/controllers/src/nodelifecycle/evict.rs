@@ -201,6 +201,7 @@ impl Evictor {
                     // pods that are due are in the queue already
                     let pause = if left.is_zero() { self.period } else { left.min(self.period) };
                     tokio::select! {
+                        biased;
                         () = self.timer_set.notified() => {}
                         () = env::sleep(&self.context.world, pause) => {}
                     }

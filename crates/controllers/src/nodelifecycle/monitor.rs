@@ -19,7 +19,7 @@ use client::{Failure, Informer, Key};
 use env::{ExactSteps, Interval, Upkeep, World};
 use futures_util::{StreamExt, stream};
 use serde_json::{Value, json};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,7 +38,7 @@ pub(super) struct Monitor {
     leases: Informer<Lease>,
     taint_names: Arc<TaintNames>,
     metrics: ZoneMetrics,
-    known: HashMap<String, NodeRecord>,
+    known: BTreeMap<String, NodeRecord>,
     zones: Zones,
     /// The number of checks.
     checks: u64,
@@ -67,7 +67,7 @@ impl Monitor {
         taint_names: Arc<TaintNames>,
     ) -> Self {
         let metrics = ZoneMetrics::new(&context.metrics);
-        let (known, zones) = (HashMap::new(), Zones::new(options.rates));
+        let (known, zones) = (BTreeMap::new(), Zones::new(options.rates));
         let (checks, checked, tickets) = (0, None, 0);
         Monitor {
             context,
@@ -97,6 +97,7 @@ impl Monitor {
                 continue;
             }
             tokio::select! {
+                biased;
                 () = ticks.tick() => self.check().await,
                 () = reached(&world, self.zones.next()) => {}
             }
@@ -160,9 +161,10 @@ impl Monitor {
             self.known.insert(name, NodeRecord { node, health, ticket, seen: self.checks });
         }
         let checks = self.checks;
-        for (_, gone) in self.known.extract_if(|_, known| known.seen != checks).collect::<Vec<_>>() {
-            self.record_removal(&gone.node);
-        }
+        let (known, gone): (BTreeMap<_, _>, BTreeMap<_, _>) =
+            std::mem::take(&mut self.known).into_iter().partition(|(_, known)| known.seen == checks);
+        self.known = known;
+        gone.values().for_each(|gone| self.record_removal(&gone.node));
         silent
     }
 

@@ -3,9 +3,11 @@
 //! Admission charges quotas when objects are created, and never releases anything. This controller counts the objects.
 //!
 //! Always true: the written usage was counted after the quota was read, and the write conflicts if admission charged the
-//! quota meanwhile. Objects are read page by page when they are counted, and not kept.
+//! quota meanwhile. An object that is charged is not there yet: usage goes down only by what was charged so long before the
+//! count that its request has ended ([`release`]). Objects are read page by page when they are counted, and not kept.
 
 mod count;
+mod release;
 
 use crate::Context;
 use crate::metadata_informers::Listener;
@@ -17,6 +19,7 @@ use client::{Action, Api, Change, Failure, Informer, Key, ListParams, Queue, Rec
 use count::UsageCounter;
 use env::Upkeep;
 use names::Names;
+use release::Releases;
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,11 +29,13 @@ pub struct Options {
     pub workers: usize,
     /// How often all quotas are recalculated.
     pub sync_period: Duration,
+    /// How long after the charge of an object its request has ended.
+    pub settle: Duration,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Options { workers: 5, sync_period: Duration::from_secs(300) }
+        Options { workers: 5, sync_period: Duration::from_secs(300), settle: Duration::from_secs(1) }
     }
 }
 
@@ -38,6 +43,7 @@ struct Quotas {
     context: Context,
     discovery: Arc<Discovery>,
     quotas: Informer<ResourceQuota>,
+    releases: Releases,
 }
 
 /// Recalculates quotas when objects release resources.
@@ -129,7 +135,12 @@ pub async fn run(context: Context, options: Options) {
     context.metadata_informers().listen(Arc::new(replenishment));
     quotas.synced().await;
     let world = context.world.clone();
-    let controller = Arc::new(Quotas { discovery: context.discovery(), context, quotas });
+    let controller = Arc::new(Quotas {
+        discovery: context.discovery(),
+        releases: Releases::new(options.settle),
+        context,
+        quotas,
+    });
     let (due, quotas) = (queue.clone(), controller.quotas.clone());
     let resync = async move {
         loop {
@@ -138,6 +149,7 @@ pub async fn run(context: Context, options: Options) {
         }
     };
     tokio::select! {
+        biased;
         () = resync => {}
         () = run::run(controller, queue, options.workers) => {}
     }
@@ -152,22 +164,29 @@ impl Reconcile for Quotas {
 
     async fn reconcile(&self, key: &Key) -> Result<Action, Failure> {
         if self.quotas.get(key).is_none() {
+            self.releases.forget(key);
             return Ok(Action::AwaitChange);
         }
         let quotas: Api<ResourceQuota> = Api::namespaced(&self.context.client, &key.namespace);
         // read before the objects are counted: a charge after this read makes the write conflict
         let only = ListParams::default().fields(format!("metadata.name={}", key.name));
         let Some(quota) = quotas.list(&only).await?.items.pop() else { return Ok(Action::AwaitChange) };
+        let begun = self.context.world.elapsed();
         let counter = UsageCounter {
             client: &self.context.client,
             discovery: &self.discovery,
             names: &self.context.names,
             now: self.context.now(),
         };
-        let (used, failed) = counter.used(&quota).await?;
+        let (counted, failed) = counter.used(&quota).await?;
+        let (used, again) = self.releases.usage(key, &quota, counted, begun);
         if let Some(status) = count::status(&quota, used) {
             unless(404, quotas.replace_status(&ResourceQuota { status, ..quota }).await)?;
         }
-        failed.map_or(Ok(Action::AwaitChange), Err)
+        match (failed, again) {
+            (Some(why), _) => Err(why),
+            (None, Some(pause)) => Ok(Action::Requeue(pause)),
+            (None, None) => Ok(Action::AwaitChange),
+        }
     }
 }

@@ -147,6 +147,7 @@ impl Driver {
             }
             let next = deadline.min(now.saturating_add(VOLUME_POLL));
             tokio::select! {
+                biased;
                 () = changed => {}
                 () = self.world.sleep_until(next) => {}
             }

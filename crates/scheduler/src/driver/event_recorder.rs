@@ -10,7 +10,7 @@ use api::core::v1::{ObjectReference, Pod};
 use api::events::v1::Event;
 use api::meta::v1::ObjectMeta;
 use api::{Kinded, MicroTime};
-use client::{Api, Client, Error, Patch, unless};
+use client::{Api, Client, Error, Patch, Rate, TokenBucket, unless};
 use env::World;
 use parking_lot::Mutex;
 use serde_json::json;
@@ -20,6 +20,9 @@ use crate::pod_info::PodInfo;
 
 /// The limit of events that wait to be written; further ones are dropped.
 const BACKLOG: usize = 20_000;
+/// The rate of events by a client without a rate limit: the default of `--kube-api-qps`. A burst of pods is not slowed by
+/// its events.
+const DEFAULT_RATE: Rate = Rate { per_second: 50.0, burst: 1000 };
 /// Events that are written at once.
 const WRITERS: usize = 16;
 /// How long after an event its repetition belongs to the same series.
@@ -59,6 +62,9 @@ pub(super) fn truncate_note(mut note: String) -> String {
 /// See the module.
 pub(super) struct EventRecorder {
     records: mpsc::Sender<Record>,
+    /// Drops events beyond a rate. `None` if the client has a rate limit.
+    limit: Option<Mutex<TokenBucket>>,
+    world: World,
 }
 
 struct Record {
@@ -103,15 +109,25 @@ struct Writer {
 }
 
 impl EventRecorder {
+    /// Writes events by a client with a rate limit.
     pub fn new(client: Client, world: World, instance: &str) -> Self {
         let (records, receiver) = mpsc::channel(BACKLOG);
-        let writer = Writer { client, world, instance: instance.to_owned(), series: Mutex::default() };
+        let writer =
+            Writer { client, world: world.clone(), instance: instance.to_owned(), series: Mutex::default() };
         tokio::spawn(Arc::new(writer).run(receiver));
-        EventRecorder { records }
+        EventRecorder { records, limit: None, world }
+    }
+
+    /// Limits the rate of events, for a client without a rate limit.
+    pub fn limited(self) -> Self {
+        EventRecorder { limit: Some(Mutex::new(TokenBucket::new(DEFAULT_RATE))), ..self }
     }
 
     /// Records an event about a pod in the name of a profile.
     pub fn record(&self, scheduler: &str, pod: &PodInfo, note: EventNote) {
+        if self.limit.as_ref().is_some_and(|it| !it.lock().take(self.world.elapsed())) {
+            return;
+        }
         let record = Record { scheduler: scheduler.to_owned(), regarding: pod_reference(pod), note };
         if self.records.try_send(record).is_err() {
             tracing::debug!("too many events: one is dropped");

@@ -63,7 +63,8 @@ pub struct Options {
     /// In the order of their calls.
     pub extenders: Vec<Arc<HttpExtender>>,
     pub metrics: Metrics,
-    /// The client that writes events, if it is not that of all other requests.
+    /// The client that writes events, with a rate limit of its own. Without it that of all other requests writes them, and
+    /// events beyond the rate of the default flags are dropped.
     pub events: Option<Client>,
 }
 
@@ -143,9 +144,12 @@ pub async fn run(client: Client, world: World, options: Options) {
     let scheduler = Scheduler::new(world.clone(), profiles, features, queue, percentage_of_nodes_to_score)
         .with_metrics(options.metrics.clone())
         .with_extenders(blocking_extenders(&options.extenders));
-    let events = options.events.unwrap_or_else(|| client.clone());
+    let recorder = match options.events {
+        Some(events) => EventRecorder::new(events, world.clone(), &options.instance),
+        None => EventRecorder::new(client.clone(), world.clone(), &options.instance).limited(),
+    };
     let driver = Arc::new(Driver {
-        recorder: EventRecorder::new(events, world.clone(), &options.instance),
+        recorder,
         client,
         world,
         scheduler: Mutex::new(scheduler),
@@ -256,6 +260,7 @@ impl Driver {
                 }
                 (None, None) => wake.await,
                 (None, Some(at)) => tokio::select! {
+                    biased;
                     () = wake => {}
                     () = self.world.sleep_until(at) => {}
                 },

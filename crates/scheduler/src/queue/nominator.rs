@@ -3,7 +3,7 @@
 //! The nomination of a pod is known here before its status says so, because the next scheduling cycle must see it.
 
 use super::pod::QueuePod;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 /// The nomination that an attempt to schedule a pod leaves.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,14 +19,14 @@ pub enum Nomination {
 /// Pods by the node that they are nominated for. A pod has at most one nomination.
 #[derive(Debug, Clone)]
 pub struct Nominator<P> {
-    by_node: HashMap<String, Vec<P>>,
+    by_node: BTreeMap<String, Vec<P>>,
     /// Node names by pod uid.
     node_of: HashMap<String, String>,
 }
 
 impl<P> Default for Nominator<P> {
     fn default() -> Self {
-        Nominator { by_node: HashMap::new(), node_of: HashMap::new() }
+        Nominator { by_node: BTreeMap::new(), node_of: HashMap::new() }
     }
 }
 
