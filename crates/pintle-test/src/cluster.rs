@@ -2,16 +2,19 @@
 
 use crate::options::ClusterOptions;
 use anyhow::Context as _;
-use client::transport::{self, Rate};
 use client::{Client, Metrics};
+use client::{Rate, transport};
 use http::{Method, Request};
 use outbound::Target;
-use pintle::ClusterThread;
+use pintle::{ClusterThread, Instruments, Users};
 use schema::Value;
 use std::io::Write as _;
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tempfile::TempPath;
+use tokio::sync::mpsc::unbounded_channel;
+use tokio::sync::oneshot;
 
 /// The user agent of the client.
 const AGENT: &str = "pintle-test";
@@ -20,9 +23,22 @@ const UNLIMITED: Rate = Rate { per_second: 0.0, burst: 0 };
 
 /// A cluster in the process of the test. It stops when it is dropped, a fork with its parent at the latest.
 pub struct Cluster {
-    client: Client,
+    controls: ClusterControls,
     kubeconfig_file: PathBuf,
     owner: Owner,
+}
+
+/// What an administrator does with a cluster.
+pub struct ClusterControls {
+    client: Client,
+}
+
+impl Deref for Cluster {
+    type Target = ClusterControls;
+
+    fn deref(&self) -> &ClusterControls {
+        &self.controls
+    }
 }
 
 /// Who stops the cluster.
@@ -53,13 +69,31 @@ impl Cluster {
         let instruments = options.instruments.clone();
         let thread = pintle::start_cluster(options.into_flags(), instruments).await?;
         let kubeconfig_file = thread.address.kubeconfig_file.clone();
-        let client = client_of(&kubeconfig_file)?;
-        Ok(Cluster { client, kubeconfig_file, owner: Owner::Thread(thread) })
+        let controls = ClusterControls { client: client_of(&kubeconfig_file)? };
+        Ok(Cluster { controls, kubeconfig_file, owner: Owner::Thread(thread) })
     }
 
-    /// A client of the administrator.
-    pub fn client(&self) -> &Client {
-        &self.client
+    /// Runs a test in the thread of a cluster that is there for it alone, with requests in memory. With a manual clock, a
+    /// seed and the time of its start among the instruments, everything happens in the same order in every run.
+    pub async fn run_inside<T, F>(
+        options: ClusterOptions,
+        test: impl FnOnce(ClusterControls) -> F + Send + 'static,
+    ) -> anyhow::Result<T>
+    where
+        T: Send + 'static,
+        F: Future<Output = T> + Send + 'static,
+    {
+        let (sender, ended) = oneshot::channel();
+        let users = Users::new(move |client| async move {
+            // an unused result: the caller is gone
+            let _ = sender.send(test(ClusterControls { client }).await);
+        });
+        let instruments = options.instruments.unwrap_or_else(|| Instruments::new(unbounded_channel().0));
+        let instruments = Some(Instruments { users, ..instruments });
+        let cluster = Cluster::start(ClusterOptions { instruments, ..options }).await?;
+        let outcome = ended.await.context("the test panicked, or the cluster ended: see the log");
+        cluster.stop().await?;
+        outcome
     }
 
     /// The file with the administrator's kubeconfig, as long as the cluster runs.
@@ -76,7 +110,29 @@ impl Cluster {
         let kubeconfig_file = file.to_path_buf();
         let (name, parent) = (fork.text(&["name"]).to_owned(), self.client.clone());
         let owner = Owner::Parent { name, parent, _kubeconfig: file };
-        Ok(Cluster { client: client_of(&kubeconfig_file)?, kubeconfig_file, owner })
+        let controls = ClusterControls { client: client_of(&kubeconfig_file)? };
+        Ok(Cluster { controls, kubeconfig_file, owner })
+    }
+
+    /// Stops the cluster and its forks, and waits for their end.
+    pub async fn stop(self) -> anyhow::Result<()> {
+        match self.owner {
+            Owner::Thread(thread) => {
+                thread.stop().await;
+                Ok(())
+            }
+            Owner::Parent { name, parent, .. } => {
+                let path = format!("/simulation/clusters/{name}");
+                send(&parent, Method::DELETE, &path, Vec::new()).await.map(drop)
+            }
+        }
+    }
+}
+
+impl ClusterControls {
+    /// A client of the administrator.
+    pub fn client(&self) -> &Client {
+        &self.client
     }
 
     /// Moves a manual clock forward.
@@ -104,20 +160,6 @@ impl Cluster {
     /// Removes all faults.
     pub async fn clear_faults(&self) -> anyhow::Result<()> {
         self.send(Method::DELETE, "/simulation/faults", Vec::new()).await.map(drop)
-    }
-
-    /// Stops the cluster and its forks, and waits for their end.
-    pub async fn stop(self) -> anyhow::Result<()> {
-        match self.owner {
-            Owner::Thread(thread) => {
-                thread.stop().await;
-                Ok(())
-            }
-            Owner::Parent { name, parent, .. } => {
-                let path = format!("/simulation/clusters/{name}");
-                send(&parent, Method::DELETE, &path, Vec::new()).await.map(drop)
-            }
-        }
     }
 
     async fn move_clock(&self, query: &str) -> anyhow::Result<Movement> {

@@ -25,6 +25,6 @@ mod cluster;
 mod options;
 
 pub use client::{Api, Client};
-pub use cluster::{Cluster, Movement};
+pub use cluster::{Cluster, ClusterControls, Movement};
 pub use options::{Clock, ClusterOptions};
-pub use pintle::{CrashPoint, Instruments, Observation, ObservedChange};
+pub use pintle::{CrashPoint, Instruments, Observation, ObservedChange, Users};

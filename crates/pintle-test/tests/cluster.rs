@@ -40,11 +40,7 @@ async fn a_deployment_becomes_available_and_cron_jobs_run_as_time_passes() {
     let cluster = Cluster::start(options).await.unwrap();
     let deployments = Api::<Deployment>::namespaced(cluster.client(), "default");
     deployments.create(&deployment()).await.unwrap();
-    let movement = cluster.settle().await.unwrap();
-    assert!(
-        movement.changes.iter().any(|it| it.starts_with("ADDED replicasets.apps default/web-")),
-        "{movement:?}"
-    );
+    cluster.settle().await.unwrap();
     let available = deployments.get("web").await.unwrap().status.available_replicas;
     assert_eq!(available, 3);
     let mut pod = template();
@@ -52,7 +48,9 @@ async fn a_deployment_becomes_available_and_cron_jobs_run_as_time_passes() {
     let often = json!({"apiVersion": "batch/v1", "kind": "CronJob", "metadata": {"name": "often"},
         "spec": {"schedule": "*/10 * * * *", "jobTemplate": {"spec": {"template": pod}}}});
     Api::<CronJob>::namespaced(cluster.client(), "default").create(&read(&often)).await.unwrap();
-    cluster.advance(Duration::from_secs(1800)).await.unwrap();
+    let movement = cluster.advance(Duration::from_secs(1800)).await.unwrap();
+    let is_job = |it: &String| it.starts_with("ADDED jobs.batch default/often-");
+    assert_eq!(movement.changes.iter().filter(|it| is_job(it)).count(), 3, "{movement:?}");
     let jobs =
         Api::<Job>::namespaced(cluster.client(), "default").list(&ListParams::default()).await.unwrap();
     assert_eq!(jobs.items.len(), 3);
@@ -111,7 +109,8 @@ async fn components_that_crash_begin_anew_and_an_observer_sees_all_changes() {
     let names =
         ["scheduler-0", "scheduler-1", "controller-manager-0", "controller-manager-1", "simulated nodes"];
     let crash_points: Vec<_> = names.map(|it| (it.to_owned(), CrashPoint::default())).into();
-    let instruments = Instruments { candidates: 2, crash_points: crash_points.clone(), observer };
+    let instruments =
+        Instruments { candidates: 2, crash_points: crash_points.clone(), ..Instruments::new(observer) };
     let options = ClusterOptions {
         nodes: 2,
         clock: MANUAL,

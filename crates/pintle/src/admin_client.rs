@@ -3,8 +3,8 @@
 use crate::data_dir;
 use crate::options::AdminAccess;
 use anyhow::Context as _;
-use client::transport::{self, Rate};
 use client::{Client, Metrics};
+use client::{Rate, transport};
 use env::World;
 use outbound::Target;
 use std::path::PathBuf;

@@ -84,10 +84,17 @@ fn run(
     stopping: oneshot::Receiver<()>,
     report: impl FnOnce(anyhow::Result<ClusterAddress>),
 ) -> anyhow::Result<()> {
-    let (runtime, world, clock) = match world::of_cluster(&args.clock, fork.as_ref().map(|it| it.taken_at))? {
+    let start = fork.as_ref().map(|it| it.taken_at).or(instruments.as_ref().and_then(|it| it.start));
+    let is_alone = instruments.as_ref().is_some_and(|it| it.users.are_present());
+    let (runtime, world, clock) = match world::of_cluster(&args.clock, start)? {
         ClusterWorld::Real(world) => (threads::of_cluster()?, world, None),
-        ClusterWorld::Manual(clock) => (threads::paused(&clock)?, clock.clone() as _, Some(clock)),
+        ClusterWorld::Manual(clock) => (threads::paused(&clock, is_alone)?, clock.clone() as _, Some(clock)),
     };
+    if let Some(clock) = &clock
+        && instruments.as_ref().is_some_and(|it| it.varies_turns)
+    {
+        clock.vary_turns();
+    }
     runtime.block_on(async {
         let forks = Forks::of(args, &verbosity);
         let clusters = forks.clone().map(|it| it as _);

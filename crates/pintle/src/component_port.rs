@@ -19,8 +19,8 @@ use apiserver::serve::{
 };
 use auth::{Attributes, Authorizer, User};
 use client::metrics::Metrics;
-use client::transport::{self, Rate};
 use client::{Api, Client};
+use client::{Rate, transport};
 use env::World;
 use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{Method, Request, Response, StatusCode};

@@ -38,6 +38,7 @@ pub fn signing_options(
     if !is_shared {
         // a single server sees all changes; only its running requests must end
         options.namespaces.settle = Duration::from_millis(100);
+        options.resource_quotas.settle = Duration::from_millis(100);
     }
     if let Some(CertifiedKey { certificate, key }) = own.map(|own| own.ca.clone()) {
         options.csr_signing = csrsigning::Options::signed_by(Source::Held { certificate, key });

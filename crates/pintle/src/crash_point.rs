@@ -1,12 +1,11 @@
-//! Crashes of components on request, in clusters for tests: a component ends at the await that a test chooses, with all its
-//! work, and begins anew a while later.
+//! Crash points: in a cluster for tests, a component crashes at an await that the test chooses, and restarts later.
 //!
 //! The polls of a component's future and of its requests are counted, before and after each. At the chosen poll
 //! the component is dropped where it is: before a request was sent, while the server works on it, or after it was
 //! committed and before the answer has come. Its other tasks end where they wait, for a timer or a queue.
 //!
 //! Invariants: a component without a crash point has no trace of this but an absent option; from a crash until the next
-//! start nothing of the component goes on.
+//! start nothing of the component goes on, and no request from before a crash goes on after it.
 
 use client::Body;
 use http::Request;
@@ -32,7 +31,7 @@ struct Shared {
 struct Plan {
     /// The polls until the crash.
     polls_left: Option<u64>,
-    /// The time until the component begins anew.
+    /// The time until the component restarts.
     down_for: Duration,
     is_down: bool,
     /// How many there were.
@@ -40,7 +39,7 @@ struct Plan {
 }
 
 impl CrashPoint {
-    /// Lets the component crash at its `polls`-th poll from now on, and begin anew after this time of the cluster.
+    /// Lets the component crash at its `polls`-th poll from now on, and restart after this time of the cluster.
     pub fn arm(&self, polls: u64, down_for: Duration) {
         let mut plan = self.0.plan.lock();
         plan.polls_left = Some(polls.max(1));
@@ -62,10 +61,10 @@ impl CrashPoint {
         self.0.plan.lock().is_down
     }
 
-    /// Counts a poll. Says whether the component lives on.
-    fn count(&self) -> bool {
+    /// Counts a poll of work that began after so many crashes. Says whether the component lives on.
+    fn count(&self, life: u64) -> bool {
         let mut plan = self.0.plan.lock();
-        if plan.is_down {
+        if plan.is_down || plan.crashes != life {
             return false;
         }
         let Some(left) = plan.polls_left.as_mut() else { return true };
@@ -85,32 +84,40 @@ impl CrashPoint {
         tokio::select! {
             biased;
             () = self.0.crashed.notified() => Some(self.0.plan.lock().down_for),
-            () = CrashAfter { point: self.clone(), inner: Box::pin(work) } => None,
+            () = CrashAfter::new(self, Box::pin(work)) => None,
         }
     }
 
-    /// The component begins anew.
+    /// The component restarts.
     pub(crate) fn restart(&self) {
         self.0.plan.lock().is_down = false;
     }
 }
 
-/// A future whose polls are counted. It never ends once its component has crashed.
+/// Counts the polls of a future. The future never completes after its component has crashed.
 struct CrashAfter<F> {
     point: CrashPoint,
+    /// The crashes before it began: it belongs to the life of the component between two of them.
+    life: u64,
     inner: Pin<Box<F>>,
+}
+
+impl<F> CrashAfter<F> {
+    fn new(point: &CrashPoint, inner: Pin<Box<F>>) -> Self {
+        CrashAfter { point: point.clone(), life: point.crashes(), inner }
+    }
 }
 
 impl<F: Future> Future for CrashAfter<F> {
     type Output = F::Output;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
-        if !self.point.count() {
+        if !self.point.count(self.life) {
             return Poll::Pending;
         }
         match self.inner.as_mut().poll(cx) {
-            // the answer of a component that crashes here reaches no one
-            Poll::Ready(output) if self.point.count() => Poll::Ready(output),
+            // a component that crashes here does not see the response
+            Poll::Ready(output) if self.point.count(self.life) => Poll::Ready(output),
             _ => Poll::Pending,
         }
     }
@@ -120,7 +127,7 @@ impl<F: Future> Future for CrashAfter<F> {
 #[derive(Clone)]
 pub(crate) struct Crashable<S> {
     pub inner: S,
-    pub point: Option<CrashPoint>,
+    pub point: CrashPoint,
 }
 
 impl<S> Service<Request<Body>> for Crashable<S>
@@ -138,11 +145,7 @@ where
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let inner = Box::pin(self.inner.call(request));
-        match &self.point {
-            None => inner,
-            Some(point) => Box::pin(CrashAfter { point: point.clone(), inner }),
-        }
+        Box::pin(CrashAfter::new(&self.point, Box::pin(self.inner.call(request))))
     }
 }
 
@@ -190,13 +193,16 @@ mod tests {
     async fn nothing_of_a_component_goes_on_while_it_is_down() {
         let point = CrashPoint::default();
         let begun = Arc::default();
-        let mut request =
-            Box::pin(CrashAfter { point: point.clone(), inner: Box::pin(steps(Arc::clone(&begun))) });
+        let mut request = Box::pin(CrashAfter::new(&point, Box::pin(steps(Arc::clone(&begun)))));
         let mut cx = Context::from_waker(std::task::Waker::noop());
         assert!(request.as_mut().poll(&mut cx).is_pending());
         point.arm(1, Duration::ZERO);
         assert!(point.run(std::future::pending()).await.is_some());
         assert!(request.as_mut().poll(&mut cx).is_pending());
         assert_eq!(begun.load(Ordering::Relaxed), 1);
+        // a task that was not dropped waits for it, and is woken late
+        point.restart();
+        assert!(request.as_mut().poll(&mut cx).is_pending());
+        assert_eq!(begun.load(Ordering::Relaxed), 1, "a request of the life before");
     }
 }

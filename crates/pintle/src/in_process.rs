@@ -37,7 +37,7 @@ impl<'s> InMemoryServer<'s> {
         InMemoryServer { server, objects: SharedObjects::default(), world: world.clone(), instruments }
     }
 
-    /// What clusters for tests have beside a component of this name.
+    /// The instrument of a component in a cluster for tests.
     pub fn instrument(&self, component: &str) -> Option<Instrument> {
         let instruments = self.instruments.as_ref()?;
         let name = component.to_owned();
@@ -53,7 +53,7 @@ impl Deref for InMemoryServer<'_> {
     }
 }
 
-/// A component of a cluster for tests, which crashes on request and whose leadership is observed.
+/// The crash point of a component in a cluster for tests, and the observer of its leadership.
 #[derive(Clone)]
 pub struct Instrument {
     name: String,
@@ -72,9 +72,18 @@ pub fn in_memory(
     let (point, world) = (instrument.map(|it| it.crash_point.clone()), server.world.clone());
     move |user| {
         let inner = InMemory::new(service.clone(), user, &agent);
-        let transport = RetryAfter::new(Crashable { inner, point: point.clone() }, &world);
-        Client::new(transport).sharing(&objects).in_world(&world)
+        let client = match &point {
+            None => Client::new(RetryAfter::new(inner, &world)),
+            Some(point) => Client::new(RetryAfter::new(Crashable { inner, point: point.clone() }, &world)),
+        };
+        client.sharing(&objects).in_world(&world)
     }
+}
+
+/// A client of an administrator that calls the server in memory, and sends each request once.
+pub fn in_memory_admin(server: &InMemoryServer<'_>) -> Client {
+    let user = User { groups: vec![auth::MASTERS.to_owned()], ..User::named("admin") }.authenticated();
+    Client::new(InMemory::new(server.service.clone(), user, "users")).in_world(&server.world)
 }
 
 /// Whether a component runs.
@@ -178,8 +187,7 @@ impl InProcess {
 }
 
 impl Identity {
-    /// The candidate for the lease in a life, of which there are several in clusters for tests: a process that starts anew
-    /// is another one.
+    /// The candidate for the lease. After each restart it has another identity, like a new process.
     fn candidate(&self, life: u64) -> Option<Candidate> {
         let mut lease = self.lease.clone()?;
         if life > 0 {
@@ -196,7 +204,7 @@ impl Identity {
         }
     }
 
-    /// Runs, and begins anew a while after each crash.
+    /// Runs, and restarts after each crash.
     async fn run_and_crash(&self, point: &CrashPoint, work: &impl Work) {
         for life in 0.. {
             let Some(down_for) = point.run(self.run(life, work)).await else { return };
@@ -225,10 +233,11 @@ impl Identity {
                 .as_ref()
                 .map(|it| LeadershipGuard::begin(&it.of.observer, &it.name, &lease, &self.world));
             tokio::select! {
-                () = work.run() => return,
+                biased;
                 () = candidate.keep() => {
                     tracing::warn!(lease, component, "lost the lease: the component stops until it is acquired again");
                 }
+                () = work.run() => return,
             }
         }
     }

@@ -83,7 +83,7 @@ use cluster_thread::Forks;
 pub use cluster_thread::{ClusterAddress, ClusterThread};
 pub use crash_point::CrashPoint;
 use deployment_mode::DeploymentMode;
-pub use instruments::{Instruments, Observation, ObservedChange};
+pub use instruments::{Instruments, Observation, ObservedChange, Users};
 use options::{ConfigErrors, InvalidConfig};
 use server_config::ServerConfig;
 use up::ClusterContext;
@@ -245,7 +245,7 @@ fn run_command(cli: Cli) -> anyhow::Result<()> {
                 match world::of_cluster(&args.clock, fork.as_ref().map(|it| it.taken_at))? {
                     ClusterWorld::Real(world) => (threads::runtime()?, world, None),
                     ClusterWorld::Manual(clock) => {
-                        (threads::paused(&clock)?, clock.clone() as _, Some(clock))
+                        (threads::paused(&clock, false)?, clock.clone() as _, Some(clock))
                     }
                 };
             let forks = Forks::of(&args, &verbosity);

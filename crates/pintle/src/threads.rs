@@ -20,14 +20,16 @@ pub fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
 }
 
 /// The runtime of a cluster with a manual clock: one thread, so that the order of its work follows from the requests, which
-/// moves the clock when it has nothing left to do.
-pub fn paused(clock: &Arc<Paused>) -> anyhow::Result<tokio::runtime::Runtime> {
+/// moves the clock when it has nothing left to do. If no one outside sends requests (`is_alone`), connections wait until
+/// then, too: when they get their turn would depend on how many tasks have run before, some of them by real time.
+pub fn paused(clock: &Arc<Paused>, is_alone: bool) -> anyhow::Result<tokio::runtime::Runtime> {
     let clock = clock.clone();
-    tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .on_thread_park(move || clock.on_idle())
-        .build()
-        .context("cannot start threads")
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    builder.enable_all().on_thread_park(move || clock.on_idle());
+    if is_alone {
+        builder.event_interval(u32::MAX).global_queue_interval(u32::MAX);
+    }
+    builder.build().context("cannot start threads")
 }
 
 /// The runtime of an agent: one thread, and others for work that blocks. Its tasks wait for the container runtime and the

@@ -26,7 +26,7 @@ use crate::data_dir::{DataDir, Kubeconfig, store_directory};
 use crate::deployment_mode::DeploymentMode;
 use crate::dns::{self, DnsFlags};
 use crate::host::host_name;
-use crate::in_process::{InMemoryServer, InProcess, RunningFlag};
+use crate::in_process::{InMemoryServer, InProcess, RunningFlag, in_memory_admin};
 use crate::instruments::Instruments;
 use crate::logs::Verbosity;
 use crate::node_agent::{self, NodeFiles, Readiness};
@@ -51,7 +51,7 @@ pub struct ClusterContext {
     pub fork: Option<Fork>,
     /// Starts copies of it.
     pub clusters: Option<Arc<dyn ClusterHost>>,
-    /// What a test has beside its components.
+    /// Instruments of a cluster for tests.
     pub instruments: Option<Instruments>,
 }
 
@@ -322,7 +322,8 @@ async fn start_components(
         }
     };
     let server = start_server(config, mode, location, own.as_ref(), deployment, &world).await?;
-    let observing = instruments.as_ref().map(|it| it.observe(&server, &world));
+    let mut instrument_tasks = instruments.as_ref().map(|it| it.observe(&server, &world)).unwrap_or_default();
+    let users = instruments.as_ref().map(|it| it.users.clone());
     let (local, mut running) = (InMemoryServer::new(&server, &world, instruments), Vec::new());
     if let Some((options, flag)) = scheduler {
         let lease = lease
@@ -369,6 +370,9 @@ async fn start_components(
     if let Some(configuration) = proxy {
         running.push(service_proxy::start(&local, &names, configuration, metrics, &world));
     }
+    if let Some(work) = users.and_then(|it| it.work(in_memory_admin(&local))) {
+        instrument_tasks.spawn(work);
+    }
     let shared_keys = match is_shared {
         true => shared_keys(data_dir.directory().filter(|_| own.is_some())),
         false => String::new(),
@@ -380,7 +384,7 @@ async fn start_components(
         kubeconfig: written,
         messages,
         _data_dir: data_dir,
-        _observing: observing,
+        _instrument_tasks: instrument_tasks,
         began,
     })
 }
@@ -416,8 +420,8 @@ pub struct RunningCluster {
     messages: String,
     /// Locked until the end.
     _data_dir: DataDir,
-    /// The observer of a test.
-    _observing: Option<JoinSet<()>>,
+    /// The observer and the users of a test.
+    _instrument_tasks: JoinSet<()>,
     began: RealInstant,
 }
 

@@ -2,7 +2,7 @@
 
 use anyhow::Context;
 use clap::Parser;
-use proof::cluster::campaign;
+use proof::cluster::campaign::{self, Seeds};
 use proof::report::Report;
 use proof::{crashes, etcd_faults};
 use std::io::{Write, stdout};
@@ -42,12 +42,18 @@ struct Arguments {
     /// Instead of kills of one server: whole clusters under a simulated clock, each with the next seed
     #[arg(long, conflicts_with = "etcd")]
     cluster: bool,
+    /// With --cluster: the clusters of the seeds that once broke an invariant, instead of those from --seed on
+    #[arg(long, requires = "cluster", conflicts_with_all = ["seed", "hours", "minutes"])]
+    named: bool,
     /// The hours of cluster time that are simulated, with --cluster
     #[arg(long, default_value_t = 2.0)]
     hours: f64,
     /// The minutes of cluster time in which a cluster works, before it rests, with --cluster
     #[arg(long, default_value_t = 40)]
     minutes: u64,
+    /// Write the traces of all clusters into the report, with --cluster
+    #[arg(long, requires = "cluster")]
+    traces: bool,
     /// Clusters that run side by side, with --cluster
     #[arg(long, default_value_t = 1)]
     jobs: usize,
@@ -123,13 +129,20 @@ impl Arguments {
 
 /// Runs whole clusters.
 async fn simulate(arguments: &Arguments) -> anyhow::Result<ExitCode> {
+    let seeds = match arguments.named {
+        true => Seeds::Named,
+        false => Seeds::From {
+            seed: arguments.seed(),
+            total: Duration::from_secs_f64(arguments.hours.max(0.0) * 3600.0),
+        },
+    };
     let plan = campaign::Plan {
-        seed: arguments.seed(),
-        total: Duration::from_secs_f64(arguments.hours.max(0.0) * 3600.0),
+        seeds,
         round: Duration::from_secs(arguments.minutes * 60),
         jobs: arguments.jobs,
+        traces_all: arguments.traces,
     };
-    println(&format!("whole clusters, seed {}", plan.seed));
+    println(&format!("whole clusters: {:?}", plan.seeds));
     let report = campaign::run(&plan, |line| println(&line)).await;
     println(&report.to_string());
     if let Some(file) = &arguments.report {

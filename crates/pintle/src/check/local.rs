@@ -325,7 +325,8 @@ impl Machine for LocalMachine {
     fn shortages(&self) -> Vec<Shortage> {
         let root_dir = existing(&self.data_dir).to_owned();
         let images = self.runtime_answer().as_ref().ok().and_then(|it| it.image_directory.clone());
-        let observed = MachineObserver { proc: "/proc".into(), root_dir }.observe(images.as_deref());
+        let observed =
+            MachineObserver { proc: "/proc".into(), root_dir, pods: None }.observe(images.as_deref());
         let thresholds = eviction_thresholds(&self.configuration);
         let hard = thresholds.iter().filter(|it| it.grace.is_none());
         hard.filter_map(|it| {

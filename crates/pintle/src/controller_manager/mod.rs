@@ -14,7 +14,7 @@ use client::Client;
 use client::events::EventType;
 use client::leader::{self, Candidate};
 use client::metrics::Metrics;
-use client::transport::{self, Rate};
+use client::{Rate, transport};
 use controllers::accounts::Accounts;
 use controllers::{Context, registry};
 use env::World;

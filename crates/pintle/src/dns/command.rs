@@ -8,7 +8,7 @@ use crate::process_metrics;
 use crate::signals::Signals;
 use anyhow::Context as _;
 use client::metrics::Metrics;
-use client::transport::{self, Rate};
+use client::{Rate, transport};
 use env::World;
 use metrics::Registry;
 use names::Names;

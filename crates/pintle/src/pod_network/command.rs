@@ -6,7 +6,7 @@ use crate::options::{ConfigErrors, Network};
 use crate::signals::Signals;
 use anyhow::Context as _;
 use client::metrics::Metrics;
-use client::transport::{self, Rate};
+use client::{Rate, transport};
 use env::World;
 use metrics::Registry;
 use network::pod_network::node::{self, Options};

@@ -16,7 +16,7 @@ use client::Client;
 use client::events::{EventType, Recorder};
 use client::leader::{self, Candidate};
 use client::metrics::Metrics;
-use client::transport::{self, Rate};
+use client::{Rate, transport};
 use env::World;
 use metrics::Registry;
 use names::Names;

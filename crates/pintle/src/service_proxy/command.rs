@@ -8,7 +8,7 @@ use crate::signals::Signals;
 use crate::{process_metrics, threads, world};
 use anyhow::Context as _;
 use client::metrics::Metrics;
-use client::transport::{self, Rate};
+use client::{Rate, transport};
 use metrics::Registry;
 use names::Names;
 use network::proxy::configuration::{Configuration, Flags};

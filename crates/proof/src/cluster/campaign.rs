@@ -1,86 +1,110 @@
 //! Clusters one after another or side by side, each with the next seed, until so many hours were simulated; and the report of them.
 
-use super::simulation::{self, Outcome};
+use super::named::{NAMED, NamedSeed};
+use super::simulation::{self, Course, Outcome};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
-/// The breaches that are printed of each rule of a cluster.
-const SHOWN: usize = 3;
-/// The lines of the trace that the report has of a cluster with breaches.
-const TRACED: usize = 1500;
+/// The limit of printed breaches of a cluster.
+const PRINTED_BREACHES: usize = 3;
+/// The limit of trace lines in the report of a cluster.
+const REPORTED_LINES: usize = 1500;
+
+/// Which clusters are simulated.
+#[derive(Debug, Clone)]
+pub enum Seeds {
+    /// Those of the seeds from this one on, until all clusters together have run for so long.
+    From { seed: u64, total: Duration },
+    /// Those that once broke an invariant, each for a time of its own.
+    Named,
+}
 
 /// How much is simulated.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// The seed of the first cluster.
-    pub seed: u64,
-    /// The time of all clusters together.
-    pub total: Duration,
+    pub seeds: Seeds,
     /// The time in which a cluster works, before it rests.
     pub round: Duration,
     /// Clusters that run side by side.
     pub jobs: usize,
+    /// Whether the report has the traces of all clusters, not only of those with breaches.
+    pub traces_all: bool,
+}
+
+impl Plan {
+    /// The seeds, and how long each cluster works.
+    fn clusters(&self) -> Vec<(u64, Duration)> {
+        let Seeds::From { seed, total } = self.seeds else {
+            return NAMED.iter().map(NamedSeed::cluster).collect();
+        };
+        let each = self.round + simulation::OVERHEAD;
+        let clusters = (total.as_secs_f64() / each.as_secs_f64()).ceil().max(1.0) as u64;
+        (0..clusters).map(|it| (seed.wrapping_add(it), self.round)).collect()
+    }
 }
 
 /// See the module.
 #[derive(Debug)]
 pub struct Report {
-    seed: u64,
+    seeds: String,
     clusters: u64,
     simulated: Duration,
     changes: u64,
     took: Duration,
     counts: BTreeMap<String, u64>,
     faulty: Vec<Outcome>,
+    /// Other clusters whose traces were requested.
+    correct: Vec<Outcome>,
     /// Why clusters could not be run to their end.
     broken: Vec<String>,
 }
 
-/// Runs clusters. Tells each outcome in a line.
-pub async fn run(plan: &Plan, mut tell: impl FnMut(String)) -> Report {
+/// Runs clusters, and prints a line for each outcome.
+pub async fn run(plan: &Plan, mut print: impl FnMut(String)) -> Report {
     let began = Instant::now();
     let mut report = Report {
-        seed: plan.seed,
+        seeds: match plan.seeds {
+            Seeds::From { seed, .. } => format!("seeds from {seed}"),
+            Seeds::Named => "named seeds".to_owned(),
+        },
         clusters: 0,
         simulated: Duration::ZERO,
         changes: 0,
         took: Duration::ZERO,
         counts: BTreeMap::new(),
         faulty: Vec::new(),
+        correct: Vec::new(),
         broken: Vec::new(),
     };
-    let each = plan.round + simulation::OVERHEAD;
-    let clusters = (plan.total.as_secs_f64() / each.as_secs_f64()).ceil().max(1.0) as u64;
-    let mut left = (0..clusters).map(|it| plan.seed.wrapping_add(it));
+    let mut left = plan.clusters().into_iter();
     let mut running = JoinSet::new();
     loop {
         while running.len() < plan.jobs.max(1)
-            && let Some(seed) = left.next()
+            && let Some((seed, work)) = left.next()
         {
-            let round = plan.round;
             running.spawn(async move {
                 let began = Instant::now();
-                (seed, simulation::run(seed, round).await, began.elapsed())
+                (seed, simulation::run(seed, Course { work, rests: true }).await, began.elapsed())
             });
         }
         let Some(ended) = running.join_next().await else { break };
         report.clusters += 1;
         match ended {
             Ok((seed, Ok(outcome), took)) => {
-                tell(format!(
+                print(format!(
                     "seed {seed}: {:.1} min, {} changes, digest {:016x}, {} breaches, in {took:.1?}",
                     outcome.simulated.as_secs_f64() / 60.0,
                     outcome.changes,
                     outcome.digest,
                     outcome.breaches.len(),
                 ));
-                outcome.breaches.iter().take(SHOWN).for_each(|it| tell(format!("  {it}")));
-                report.add(outcome);
+                outcome.breaches.iter().take(PRINTED_BREACHES).for_each(|it| print(format!("  {it}")));
+                report.add(outcome, plan.traces_all);
             }
             Ok((seed, Err(why), _)) => {
-                tell(format!("seed {seed}: {why:#}"));
+                print(format!("seed {seed}: {why:#}"));
                 report.broken.push(format!("seed {seed}: {why:#}"));
             }
             // it has panicked, and said so
@@ -92,7 +116,7 @@ pub async fn run(plan: &Plan, mut tell: impl FnMut(String)) -> Report {
 }
 
 impl Report {
-    fn add(&mut self, outcome: Outcome) {
+    fn add(&mut self, outcome: Outcome, is_traced: bool) {
         self.simulated += outcome.simulated;
         self.changes += outcome.changes;
         for (what, count) in &outcome.counts {
@@ -100,6 +124,8 @@ impl Report {
         }
         if !outcome.breaches.is_empty() {
             self.faulty.push(outcome);
+        } else if is_traced {
+            self.correct.push(outcome);
         }
     }
 
@@ -107,10 +133,10 @@ impl Report {
         self.faulty.is_empty() && self.broken.is_empty()
     }
 
-    /// The traces of clusters with breaches.
+    /// The traces of clusters with breaches, and of all that were requested.
     pub fn traces(&self) -> String {
         let trace = |outcome: &Outcome| {
-            let from = outcome.trace.len().saturating_sub(TRACED);
+            let from = outcome.trace.len().saturating_sub(REPORTED_LINES);
             let breaches: Vec<String> = outcome.breaches.iter().map(|it| format!("{it}\n")).collect();
             format!(
                 "\n=== seed {}\n{}\n{}\n",
@@ -119,7 +145,7 @@ impl Report {
                 outcome.trace[from..].join("\n")
             )
         };
-        self.faulty.iter().map(trace).collect()
+        self.faulty.iter().chain(&self.correct).map(trace).collect()
     }
 }
 
@@ -128,8 +154,8 @@ impl fmt::Display for Report {
         let hours = self.simulated.as_secs_f64() / 3600.0;
         writeln!(
             f,
-            "seeds from {}: {} clusters, {hours:.1} hours, {} changes in {:.1?}; {:.2} hours a minute",
-            self.seed,
+            "{}: {} clusters, {hours:.1} hours, {} changes in {:.1?}; {:.2} hours a minute",
+            self.seeds,
             self.clusters,
             self.changes,
             self.took,

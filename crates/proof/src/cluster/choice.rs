@@ -23,7 +23,7 @@ impl Choice {
         first + self.below(last - first + 1)
     }
 
-    /// Whether a chance of so many percent comes true.
+    /// True with this probability in percent.
     pub fn chance(&self, percent: u64) -> bool {
         self.below(100) < percent
     }

@@ -1,4 +1,4 @@
-//! What fails in a simulation: requests and watches of components, components, nodes.
+//! The failures of a simulation: requests and watches that fail, components that crash, nodes that fall silent.
 
 use super::choice::Choice;
 use serde_json::{Value, json};
@@ -11,10 +11,14 @@ pub enum Failure {
     Faults(Option<Value>),
     /// The component with this number crashes at its poll of this number, and stays down for a while.
     Crash { component: usize, polls: u64, down_for: Duration },
+    /// All components crash, as when their machine restarts.
+    Blackout { down_for: Duration },
     /// A node falls silent for a while.
     Silence { node: u64, length: Duration },
     /// A node loses its containers and images.
     DiskLoss { node: u64 },
+    /// A node is taken out of the cluster, and is back after a while, with nothing of its containers.
+    Removal { node: u64, length: Duration },
 }
 
 /// Draws failures.
@@ -29,7 +33,7 @@ impl Failures {
         Failures { choice: Choice::new(seed), components, nodes }
     }
 
-    /// What fails next, if anything.
+    /// The next failure, if any.
     pub fn next(&self) -> Option<Failure> {
         let choice = &self.choice;
         match choice.below(100) {
@@ -46,6 +50,11 @@ impl Failures {
                 length: Duration::from_secs(choice.between(5, 400)),
             }),
             60..=61 => Some(Failure::DiskLoss { node: choice.below(self.nodes) }),
+            64 => Some(Failure::Blackout { down_for: Duration::from_millis(choice.between(1, 20_000)) }),
+            62..=63 => Some(Failure::Removal {
+                node: choice.below(self.nodes),
+                length: Duration::from_secs(choice.between(1, 300)),
+            }),
             _ => None,
         }
     }

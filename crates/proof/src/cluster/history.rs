@@ -1,5 +1,4 @@
-//! What happens in a cluster, as the invariants see it: changes of objects in the order of their revisions, with what the
-//! clients of the simulation did between them.
+//! The history of a cluster: changes of objects in the order of their revisions, and actions of the simulation's clients.
 
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -8,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// The place of an object.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectKey {
     /// Such as `pods` and `deployments.apps`.
     pub resource: String,
@@ -43,7 +42,7 @@ pub struct Change {
     pub is_gone: bool,
 }
 
-/// What a client of the simulation does next.
+/// The next action of a client of the simulation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Note {
     /// It removes its own finalizer from the object with this uid.

@@ -1,6 +1,5 @@
-//! Whole clusters under the clock of a simulation: server, control loops, scheduler and simulated nodes do the work of a
-//! seed while components crash, requests fail and nodes fall silent; an observer sees every change, and what must hold is
-//! checked at each.
+//! Simulations of whole clusters: server, control loops, scheduler and simulated nodes run under a manual clock. Work and
+//! failures follow from a seed. An observer sees every change, and checks the invariants at each.
 //!
 //! ```text
 //!  workload ──► requests ─► cluster (manual clock) ─► every change ─► observer ─► invariants ─► breaches
@@ -9,15 +8,15 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`workload`], [`objects`] | what users request, from the seed |
-//! | [`failures`] | what fails, from the seed |
+//! | [`workload`], [`objects`] | requests of users, from the seed |
+//! | [`failures`] | failures, from the seed |
 //! | [`simulation`] | one cluster: work, failures and the clock, then rest |
 //! | [`observer`], [`history`], [`fields`] | the changes, in order, and all objects |
-//! | [`invariants`] | what must hold, as folds over the changes |
-//! | [`campaign`] | clusters one after another, and the report |
+//! | [`invariants`] | properties of every history, as folds over the changes |
+//! | [`campaign`], [`named`] | clusters one after another, those of known seeds, and the report |
 //!
-//! Invariants: an observer misses no change, or the run fails; what a fold knows it has from the API's objects and from
-//! what the simulation's own clients said they do.
+//! Invariants: the run fails if the observer misses a change. A fold reads API objects and the announced actions of the
+//! simulation's own clients, nothing else.
 
 mod caller;
 pub mod campaign;
@@ -26,7 +25,10 @@ mod failures;
 pub mod fields;
 pub mod history;
 pub mod invariants;
+pub mod named;
 mod objects;
 mod observer;
 pub mod simulation;
+#[cfg(test)]
+mod tests;
 mod workload;

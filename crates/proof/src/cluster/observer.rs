@@ -1,4 +1,4 @@
-//! Takes what the cluster tells of its changes, keeps all objects, and lets the invariants see each event.
+//! The observer of a cluster: applies each change to a copy of all objects, and passes each event to the invariants.
 
 use super::fields::text;
 use super::history::{Event, Note, ObjectKey, Objects};
@@ -8,10 +8,11 @@ use serde_json::Value;
 use std::collections::VecDeque;
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
+use std::time::Duration;
 use tokio::sync::mpsc::UnboundedReceiver;
 
-/// The lines of the trace that are kept.
-const KEPT: usize = 4000;
+/// The limit of lines in the trace.
+const TRACE_LINES: usize = 4000;
 
 /// See the module.
 pub struct Observer {
@@ -21,6 +22,8 @@ pub struct Observer {
     pub breaches: Vec<Breach>,
     pub trace: VecDeque<String>,
     pub changes: u64,
+    /// The time of the cluster at the last change.
+    pub at: Duration,
     newest: u64,
     /// Of the order of changes: the same for runs that went the same way.
     digest: DefaultHasher,
@@ -35,6 +38,7 @@ impl Observer {
             breaches: Vec::new(),
             trace: VecDeque::new(),
             changes: 0,
+            at: Duration::ZERO,
             newest: 0,
             digest: DefaultHasher::new(),
         }
@@ -66,14 +70,14 @@ impl Observer {
         Ok(())
     }
 
-    /// What a client does next.
+    /// Records the next action of the simulation's client.
     pub fn note(&mut self, note: Note) {
         self.see(&Event::Note(note));
     }
 
     /// Adds a line to the trace.
     pub fn write(&mut self, line: String) {
-        if self.trace.len() >= KEPT {
+        if self.trace.len() >= TRACE_LINES {
             self.trace.pop_front();
         }
         self.trace.push_back(line);
@@ -86,6 +90,7 @@ impl Observer {
     fn see_change(&mut self, change: &ObservedChange) -> anyhow::Result<()> {
         let object: Value = serde_json::from_slice(&change.json)?;
         let key = ObjectKey::new(&change.resource, &change.namespace, &change.name);
+        self.at = self.at.max(change.at);
         let is_heartbeat = change.namespace == "kube-node-lease";
         if !is_heartbeat {
             anyhow::ensure!(change.revision >= self.newest || self.changes == 0, "{key} came late");
@@ -98,7 +103,7 @@ impl Observer {
             (false, None) => "added",
             (false, Some(_)) => "changed",
         };
-        (kind, &key.resource, &key.namespace, &key.name).hash(&mut self.digest);
+        (change.revision, change.at, &key, kind).hash(&mut self.digest);
         if !is_heartbeat {
             let time = change.at.as_secs_f64() % 100_000.0;
             self.write(format!(
@@ -119,7 +124,7 @@ impl Observer {
     }
 }
 
-/// What a line of the trace says of an object.
+/// The text of an object in the trace.
 fn summary(resource: &str, object: &Value) -> String {
     let end = if text(object, "/metadata/deletionTimestamp").is_empty() { "" } else { " terminating" };
     let of = |fields: &[&str]| {

@@ -67,7 +67,7 @@ impl Workload {
         }
     }
 
-    /// What is there from the start.
+    /// The first actions: namespaces and a quota.
     pub fn start(&mut self) -> Vec<Action> {
         let namespace =
             |name: &str| one(name, request("POST", "namespaces", "", name, objects::config_map(name)));
@@ -96,7 +96,7 @@ impl Workload {
         }
     }
 
-    /// What must be ended before everything can come to rest.
+    /// The last actions, after which the cluster can converge.
     pub fn finish(&mut self) -> Vec<Action> {
         let mut actions: Vec<Action> = Vec::new();
         while !self.cordoned.is_empty() {
@@ -183,7 +183,7 @@ impl Workload {
         let Some(at) = self.draw(&resources) else { return self.hold(&Objects::default()) };
         self.made += 1;
         let it = &self.requested[at];
-        // now and then back to a version that was there
+        // sometimes a rollback
         let version = if self.choice.chance(25) { self.choice.below(3) } else { self.made };
         let body = objects::new_version(version);
         let what = format!("roll {} {}/{} to {version}", it.resource, it.namespace, it.name);

@@ -408,7 +408,9 @@ fn data_directory(machine: &dyn Machine) -> Finding {
 fn space(machine: &dyn Machine) -> Finding {
     let shortages = machine.shortages();
     let amount = |signal: Signal, value: u64| match signal {
-        Signal::Memory | Signal::NodeDisk | Signal::ImageDisk => format!("{} MiB", value >> 20),
+        Signal::Memory | Signal::AllocatableMemory | Signal::NodeDisk | Signal::ImageDisk => {
+            format!("{} MiB", value >> 20)
+        }
         Signal::NodeInodes | Signal::ImageInodes | Signal::Processes => value.to_string(),
     };
     let describe = |it: &super::machine::Shortage| {

@@ -21,7 +21,7 @@ pub use storage::Storage;
 use super::{ConfigErrors, Dialect, Features, MetricsOptions, Tls};
 use crate::logs::Logs;
 use clap::{ArgAction, Args};
-use client::transport::Rate;
+use client::Rate;
 use controllers::registry::Options;
 use names::Names;
 use outbound::Target;

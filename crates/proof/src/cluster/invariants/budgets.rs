@@ -1,4 +1,4 @@
-//! Budgets of disruption are kept.
+//! PodDisruptionBudgets are respected.
 //!
 //! Asserted: a ready pod that is evicted by the API (its condition `DisruptionTarget` says so) is named in
 //! `disruptedPods` of each budget that selects it; each name that is added there takes one from `disruptionsAllowed`,
@@ -20,7 +20,7 @@ pub struct Budgets {
     named: HashSet<(String, String, String)>,
 }
 
-const RULE: &str = "a budget of disruptions is kept";
+const RULE: &str = "a PodDisruptionBudget is respected";
 
 impl Invariant for Budgets {
     fn see(&mut self, event: &Event, objects: &Objects, breaches: &mut Vec<Breach>) {

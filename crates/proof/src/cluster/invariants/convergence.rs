@@ -13,13 +13,14 @@ use crate::cluster::fields::{
 use crate::cluster::history::{ObjectKey, Objects};
 use serde_json::Value;
 use std::collections::{BTreeSet, HashSet};
+use std::time::Duration;
 
-/// What is not as it should be.
-pub fn check(objects: &Objects) -> Vec<Breach> {
+/// What is not as it should be at a time of the cluster.
+pub fn check(objects: &Objects, at: Duration) -> Vec<Breach> {
     let mut breaches = Vec::new();
     let uids: HashSet<&str> = objects.iter().map(|(_, it)| uid(it)).collect();
     for (key, object) in objects.iter() {
-        let mut problems = problems_of(key, object, objects);
+        let mut problems = problems_of(key, object, objects, at);
         if is_terminating(object) {
             problems.push(format!("still waits for its deletion: {}", object["metadata"]["finalizers"]));
         }
@@ -36,7 +37,7 @@ pub fn check(objects: &Objects) -> Vec<Breach> {
     breaches
 }
 
-fn problems_of(key: &ObjectKey, object: &Value, objects: &Objects) -> Vec<String> {
+fn problems_of(key: &ObjectKey, object: &Value, objects: &Objects, at: Duration) -> Vec<String> {
     match &*key.resource {
         "deployments.apps" => {
             equal(object, "replicas", &["replicas", "updatedReplicas", "readyReplicas", "availableReplicas"])
@@ -49,7 +50,7 @@ fn problems_of(key: &ObjectKey, object: &Value, objects: &Objects) -> Vec<String
         "jobs.batch" => job(object),
         "pods" => pod(key, object, objects),
         "poddisruptionbudgets.policy" => budget(key, object, objects),
-        "resourcequotas" => quota(key, object, objects),
+        "resourcequotas" => quota(key, object, objects, at),
         "services" => service(key, object, objects),
         "nodes" if !is_true(object, "Ready") => vec!["is not ready".to_owned()],
         _ => Vec::new(),
@@ -152,11 +153,11 @@ fn budget(key: &ObjectKey, budget: &Value, objects: &Objects) -> Vec<String> {
     problems
 }
 
-fn quota(key: &ObjectKey, quota: &Value, objects: &Objects) -> Vec<String> {
+fn quota(key: &ObjectKey, quota: &Value, objects: &Objects, at: Duration) -> Vec<String> {
     let mut problems = Vec::new();
     for resource in ["count/configmaps", "pods"] {
         let used = quota["status"]["used"][resource].as_str().and_then(|it| it.parse().ok());
-        let actual = usage(objects, &key.namespace, resource);
+        let actual = usage(objects, &key.namespace, resource, at);
         if quota["spec"]["hard"].get(resource).is_some() && used != Some(actual) {
             problems.push(format!("says {used:?} {resource} are used, of {actual}"));
         }

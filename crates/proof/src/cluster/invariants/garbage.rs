@@ -1,4 +1,4 @@
-//! The garbage collector deletes what lost its owners, and nothing else.
+//! The garbage collector deletes objects without a living owner, and no others.
 //!
 //! Asserted of objects that only it deletes (config maps with the label [`LABEL`]): when one is deleted, no owner of it
 //! lives, except those that wait in the foreground for their dependents; and none of its owners was deleted with
@@ -14,7 +14,7 @@ use crate::cluster::history::{Change, Event, Note, Objects};
 use serde_json::Value;
 use std::collections::{HashMap, HashSet};
 
-/// Marks dependents that no one but the garbage collector deletes.
+/// The label of dependents that only the garbage collector deletes.
 pub const LABEL: &str = "proof.example/dependent";
 
 /// See the module.

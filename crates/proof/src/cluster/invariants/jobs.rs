@@ -19,7 +19,7 @@ use std::collections::{HashMap, HashSet};
 
 const FINALIZER: &str = "batch.kubernetes.io/job-tracking";
 
-/// What was seen of the pods of a Job.
+/// The observed pods of a Job.
 #[derive(Default)]
 struct Pods {
     succeeded: HashSet<String>,

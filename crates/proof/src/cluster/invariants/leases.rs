@@ -16,7 +16,7 @@ use std::time::Duration;
 pub struct Leases {
     /// When a lease was renewed last.
     renewed: HashMap<String, Duration>,
-    /// Who works, by lease.
+    /// The working candidates, by lease.
     leaders: HashMap<String, Vec<String>>,
 }
 

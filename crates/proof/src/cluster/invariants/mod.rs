@@ -1,16 +1,16 @@
-//! What must hold at every moment of a cluster, whatever fails: folds over its history.
+//! The invariants of a cluster, under all failures: folds over its history.
 //!
 //! | module | asserts |
 //! |---|---|
 //! | [`availability`] | a rollout keeps `replicas - maxUnavailable` pods ready |
 //! | [`pod_identity`] | a pod vanishes only after its containers have ended: no two pods of a StatefulSet's name |
 //! | [`jobs`] | each pod of a Job is counted once, none is forgotten, an end is final |
-//! | [`garbage`] | what has a living owner stays, what is orphaned stays, blocking dependents go first |
+//! | [`garbage`] | an object with a living owner stays, an orphaned one stays, blocking dependents go first |
 //! | [`quota`] | neither usage nor `status.used` is above a quota |
 //! | [`leases`] | a lease has one holder, and a component one leader |
 //! | [`budgets`] | no eviction without a disruption that its budgets allow |
 //! | [`finalizers`] | no object vanishes before its finalizer was run |
-//! | [`convergence`] | when faults are over, everything becomes as it should be |
+//! | [`convergence`] | after the failures the cluster converges |
 //!
 //! Invariants: each of them is broken by a planted history (`tests`); none knows more than the API shows.
 

@@ -4,13 +4,15 @@
 //! `status.used` is at no revision above `status.hard`. Counted are config maps (`count/configmaps`) and pods that are
 //! not over (`pods`).
 //!
-//! Permitted upstream, and not asserted: a `hard` that is lowered below what is there, or a quota that is made after the
+//! Permitted upstream, and not asserted: a pod whose deletion is overdue by its grace period (its node is silent) counts
+//! no more; a `hard` that is lowered below what is there, or a quota that is made after the
 //! objects; the simulation does neither.
 
 use super::breach::{Breach, Invariant};
-use crate::cluster::fields::{is_over, text};
+use crate::cluster::fields::{is_over, number, text};
 use crate::cluster::history::{Event, Objects};
 use serde_json::Value;
+use std::time::Duration;
 
 /// See the module.
 pub struct Quota;
@@ -21,13 +23,23 @@ fn amount(list: Option<&Value>, resource: &str) -> Option<i64> {
     list?.get(resource)?.as_str()?.parse().ok()
 }
 
-/// The number of objects that count.
-pub fn usage(objects: &Objects, namespace: &str, resource: &str) -> i64 {
+/// The number of objects that count at a time of the cluster.
+pub fn usage(objects: &Objects, namespace: &str, resource: &str, at: Duration) -> i64 {
     let count = match resource {
         "count/configmaps" => objects.within("configmaps", namespace).count(),
-        _ => objects.within("pods", namespace).filter(|(_, pod)| !is_over(pod)).count(),
+        _ => {
+            let counts = |pod: &Value| !is_over(pod) && !is_overdue(pod, at);
+            objects.within("pods", namespace).filter(|(_, pod)| counts(pod)).count()
+        }
     };
     i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+/// Whether a pod should have ended long ago.
+fn is_overdue(pod: &Value, at: Duration) -> bool {
+    let now = i64::try_from(at.as_secs()).unwrap_or(i64::MAX);
+    let grace = number(pod, "/metadata/deletionGracePeriodSeconds");
+    schema::time::to_unix(text(pod, "/metadata/deletionTimestamp")).is_some_and(|since| now > since + grace)
 }
 
 impl Invariant for Quota {
@@ -64,7 +76,7 @@ impl Invariant for Quota {
             let Some(hard) = amount(quota.pointer("/spec/hard"), counted).filter(|_| is_older) else {
                 continue;
             };
-            let used = usage(objects, namespace, counted);
+            let used = usage(objects, namespace, counted, change.at);
             if used > hard {
                 breach(format!("{} is one of {used} {counted}, {} allows {hard}", change.key, key.name));
             }

@@ -105,6 +105,16 @@ fn an_exceeded_quota_is_found() {
     pods.put("pods", "n", "b", json!({}));
     assert_eq!(pods.broken(), rule);
 
+    // 1000 s: the pod of a silent node should have ended 10 s after its time
+    for (since, is_broken) in [("1970-01-01T00:16:29Z", false), ("1970-01-01T00:16:30Z", true)] {
+        let mut silent = Story::new();
+        silent.put("resourcequotas", "n", "quota", quota("0"));
+        let deletion = json!({"deletionTimestamp": since, "deletionGracePeriodSeconds": 10});
+        silent.put("pods", "n", "a", json!({"metadata": deletion}));
+        silent.put("pods", "n", "b", json!({}));
+        assert_eq!(!silent.broken().is_empty(), is_broken, "{since}");
+    }
+
     let mut used = Story::new();
     used.put("resourcequotas", "n", "quota", quota("3"));
     assert_eq!(used.broken(), rule);
@@ -125,7 +135,7 @@ fn an_object_that_vanishes_with_its_finalizer_is_found() {
 
 /// What is not as it should be, with the beginning of each text.
 fn unsettled(story: &Story) -> Vec<String> {
-    convergence::check(&story.objects).into_iter().map(|it| it.detail).collect()
+    convergence::check(&story.objects, story.at).into_iter().map(|it| it.detail).collect()
 }
 
 #[test]

@@ -225,7 +225,7 @@ fn an_eviction_needs_the_consent_of_each_budget() {
     let mut below = budget();
     below.set(budgets, "web", &["status"], named(-1, json!({})));
     for story in [unnamed, both, below] {
-        assert_eq!(story.broken(), ["a budget of disruptions is kept"]);
+        assert_eq!(story.broken(), ["a PodDisruptionBudget is respected"]);
     }
 }
 
