@@ -12,6 +12,8 @@ pub type ResourceList = BTreeMap<String, Quantity>;
 pub const CPU: &str = "cpu";
 pub const MEMORY: &str = "memory";
 pub const EPHEMERAL_STORAGE: &str = "ephemeral-storage";
+/// Threads, which are held back from pods and are no resource of theirs.
+pub const PID: &str = "pid";
 const HUGEPAGES: &str = "hugepages-";
 
 /// The priority from which a pod is critical.

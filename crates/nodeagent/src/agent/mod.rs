@@ -265,13 +265,14 @@ impl Dispatcher {
     ) {
         loop {
             tokio::select! {
-                Some(change) = changes.recv() => self.take(change),
+                biased;
                 Some(uid) = ends.recv() => {
                     if self.workers.finish(&uid) {
                         self.statuses.forget(&uid);
                     }
                 }
                 Some((uid, allocated)) = outcomes.recv() => self.finish_allocation(&uid, allocated),
+                Some(change) = changes.recv() => self.take(change),
                 else => return,
             }
         }

@@ -12,12 +12,14 @@ use crate::dbus::SYSTEM_BUS;
 use crate::filesystem::LinuxFilesystem;
 use crate::node::capacity::Reservations;
 use crate::node::reporter::NodeEvents;
-use crate::pod_facts::MEMORY;
+use crate::pod_facts::{MEMORY, ResourceList, hugepage_size};
 use api::Quantity;
 use client::Note;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+/// The cgroup of processes that a container has in its root.
+const CONTAINER: &str = "/init";
 /// The mounts of this process.
 const MOUNT_TABLE: &str = "/proc/self/mountinfo";
 
@@ -32,6 +34,9 @@ pub fn cgroups(parts: &Parts, amounts: &Amounts) -> Result<CgroupManager, StartE
         std::fs::read_to_string(MOUNT_TABLE).map_err(|why| failed(format!("{MOUNT_TABLE}: {why}")))?;
     let files =
         CgroupFiles::from_mount_table(&mounts).ok_or_else(|| failed("no cgroup filesystem is mounted"))?;
+    let own = SystemProcesses { files: &files, proc: Path::new("/proc") };
+    own.empty_container_root(CONTAINER)
+        .map_err(|why| failed(format!("processes cannot be moved to the cgroup {CONTAINER:?}: {why}")))?;
     let limits = LimitOptions {
         has_cpu_quota: configuration.flag(&["cpuCFSQuota"]),
         cpu_quota_period: configuration.duration(&["cpuCFSQuotaPeriod"]),
@@ -44,12 +49,17 @@ pub fn cgroups(parts: &Parts, amounts: &Amounts) -> Result<CgroupManager, StartE
         is_per_qos: configuration.flag(&["cgroupsPerQOS"]),
         limits,
         reserve: reserve(configuration, gates, amounts),
+        hugepage_sizes: hugepage_sizes(&amounts.allocatable),
     };
     let slices: Option<Box<dyn SliceClient>> = match driver {
         CgroupDriver::Systemd => Some(Box::new(SystemdSlices::new(SYSTEM_BUS))),
         CgroupDriver::Cgroupfs => None,
     };
     CgroupManager::new(files, options, slices, Arc::new(LinuxFilesystem)).map_err(failed)
+}
+
+fn hugepage_sizes(amounts: &ResourceList) -> Vec<u64> {
+    amounts.keys().filter_map(|it| u64::try_from(hugepage_size(it)?).ok()).collect()
 }
 
 /// The share of memory that classes of pods leave to the more important ones.

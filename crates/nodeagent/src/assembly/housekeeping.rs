@@ -2,6 +2,7 @@
 
 use super::node;
 use super::parts::Parts;
+use crate::cgroups::CgroupManager;
 use crate::configuration::Configuration;
 use crate::eviction::machine::MachineObserver;
 use crate::eviction::{Evictor, EvictorOptions};
@@ -30,6 +31,7 @@ pub struct HousekeepingParts<'a> {
     pub node: NodeHandle,
     pub root_dir: &'a Path,
     pub log_dir: &'a Path,
+    pub cgroups: &'a CgroupManager,
     /// The cgroup whose use of memory the kernel announces.
     pub memory_cgroup: Option<PathBuf>,
 }
@@ -48,7 +50,11 @@ pub fn task(from: HousekeepingParts<'_>) -> impl Future<Output = ()> + use<> {
         events: from.events,
         metrics: from.metrics,
         log_dir: from.log_dir.to_owned(),
-        machine: MachineObserver { proc: PathBuf::from("/proc"), root_dir: from.root_dir.to_owned() },
+        machine: MachineObserver {
+            proc: PathBuf::from("/proc"),
+            root_dir: from.root_dir.to_owned(),
+            pods: Some((from.cgroups.files().clone(), from.cgroups.root_path())),
+        },
         thresholds: node::thresholds(configuration),
         transition_period: configuration.duration(&["evictionPressureTransitionPeriod"]),
         kept_images: kept_images.clone(),

@@ -10,8 +10,8 @@ use crate::identity::{
     RotationState, serving,
 };
 use api::core::v1::Node;
-use client::transport::{self, Rate};
 use client::{Client, Metrics};
+use client::{Rate, transport};
 use env::World;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;

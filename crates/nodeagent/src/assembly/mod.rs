@@ -71,12 +71,15 @@ use parking_lot::RwLock;
 use start_error::failed;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 use storage::StorageParts;
 use tokio::sync::watch;
 
 /// Where runtimes write the logs of pods, and where links to them are.
 const LOG_DIR: &str = "/var/log/pods";
 const LOG_LINK_DIR: &str = "/var/log/containers";
+/// How long the events of pods wait for those of others.
+const EVENTS_WAIT: Duration = Duration::from_millis(250);
 /// The places to which the machine swaps.
 const SWAPS: &str = "/proc/swaps";
 /// The settings of the kernel.
@@ -110,7 +113,8 @@ pub async fn run(parts: Parts) -> Result<(), StartError> {
     let devices = managers.devices.clone();
     let factory = InformerFactory::new(client.clone());
     let node_informer = factory.informer_of::<Node>("", &format!("metadata.name={node_name}"));
-    let recorder = Arc::new(Recorder::of_host(events, world.clone(), &names.agent, &node_name));
+    let recorder = Recorder::gathering(events, world.clone(), &names.agent, &node_name, EVENTS_WAIT);
+    let recorder = Arc::new(recorder);
     let events: Arc<dyn PodEvents> = recorder.clone();
     let is_shutting_down = watch::Sender::new(false);
     let (reporter, monitor, handle) = NodeReporter::new(ReporterDeps {
@@ -231,6 +235,7 @@ pub async fn run(parts: Parts) -> Result<(), StartError> {
         node: handle.clone(),
         root_dir: &root_dir,
         log_dir: Path::new(LOG_DIR),
+        cgroups: &cgroups,
         memory_cgroup: cgroups::notifying_cgroup(configuration, &cgroups),
     });
     let shutdown = shutdown::task(&parts, agent.workers.clone(), node_events, is_shutting_down);

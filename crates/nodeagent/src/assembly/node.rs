@@ -49,7 +49,7 @@ pub fn options(
             pods_per_core: configuration.int("podsPerCore"),
         },
         reservations: reservations(configuration, flags),
-        is_allocatable_enforced: configuration.texts("enforceNodeAllocatable").iter().any(|it| it == "pods"),
+        is_allocatable_enforced: is_allocatable_enforced(configuration),
         max_images: i32::try_from(configuration.int("nodeStatusMaxImages")).unwrap_or(50),
         update_frequency: configuration.duration(&["nodeStatusUpdateFrequency"]),
         report_frequency: configuration.duration(&["nodeStatusReportFrequency"]),
@@ -60,6 +60,10 @@ pub fn options(
     }
 }
 
+fn is_allocatable_enforced(configuration: &Configuration) -> bool {
+    configuration.texts("enforceNodeAllocatable").iter().any(|it| it == "pods")
+}
+
 /// The thresholds of eviction.
 pub fn thresholds(configuration: &Configuration) -> Vec<Threshold> {
     let config = ThresholdConfig {
@@ -67,6 +71,7 @@ pub fn thresholds(configuration: &Configuration) -> Vec<Threshold> {
         soft: configuration.map("evictionSoft"),
         soft_grace: configuration.map("evictionSoftGracePeriod"),
         minimum_reclaim: configuration.map("evictionMinimumReclaim"),
+        limits_pods: configuration.flag(&["cgroupsPerQOS"]) && is_allocatable_enforced(configuration),
     };
     config.thresholds()
 }
@@ -115,10 +120,8 @@ pub fn amounts(machine: &Machine, options: &NodeOptions) -> Amounts {
     let storage = filesystem(&options.root_dir).filter(|_| options.has_storage_isolation);
     let storage = storage.and_then(|it| i64::try_from(it.capacity).ok());
     let whole = capacity(machine, storage, options.pods);
-    let pods = match options.is_allocatable_enforced {
-        true => cgroup_allocatable(&whole, &options.reservations),
-        false => ResourceList::new(),
-    };
+    let held = options.is_allocatable_enforced.then_some(&options.reservations);
+    let pods = cgroup_allocatable(&whole, machine, held);
     Amounts {
         allocatable: allocatable(&whole, &options.reservations),
         pods,

@@ -40,6 +40,8 @@ pub struct CgroupOptions {
     pub is_per_qos: bool,
     pub limits: LimitOptions,
     pub reserve: Option<MemoryReserve>,
+    /// The sizes of huge pages of the machine, in bytes: a pod gets none that it does not request.
+    pub hugepage_sizes: Vec<u64>,
 }
 
 /// Memory that classes of pods leave to the more important ones.
@@ -181,14 +183,17 @@ impl CgroupManager {
             return Ok(());
         }
         let name = self.pod_name(pod);
-        let limits = pod_cgroup_limits(pod, &self.options.limits);
+        let mut limits = pod_cgroup_limits(pod, &self.options.limits);
+        for size in &self.options.hugepage_sizes {
+            limits.hugepages.entry(*size).or_insert(0);
+        }
         let uid = &pod.metadata.uid;
         // each step of a pod calls this, and mostly nothing has changed
         let is_written = self.written.lock().get(uid) == Some(&limits);
-        if is_written && self.files.exists(&name.path(self.options.driver)) {
+        if is_written && self.files.is_limited(&name.path(self.options.driver), &limits) {
             return Ok(());
         }
-        let made = self.ensure(&name, &limits).and_then(|()| {
+        let made = self.ensure_limited(&name, &limits).and_then(|()| {
             let requests = pod_requests(pod);
             let request = PodRequest {
                 class: qos_class(pod),
@@ -327,6 +332,23 @@ impl CgroupManager {
         self.files.set_new(&path, limits, &*self.filesystem)
     }
 
+    /// Makes the cgroup of a pod, below that of its class.
+    fn ensure_limited(&self, name: &CgroupName, limits: &CgroupLimits) -> io::Result<()> {
+        let path = name.path(self.options.driver);
+        if let Some(slices) = &self.slices {
+            if self.files.is_limited(&path, limits) {
+                return self.apply(name, limits);
+            }
+            slices.start(&name.unit(), limits, self.files.is_v2())?;
+            self.files.create_limited(&path, limits, &*self.filesystem)?;
+            return self.files.set_new(&path, limits, &*self.filesystem);
+        }
+        match self.files.create_limited(&path, limits, &*self.filesystem)? {
+            true => self.files.set_new(&path, limits, &*self.filesystem),
+            false => self.files.set(&path, limits, &*self.filesystem),
+        }
+    }
+
     fn apply(&self, name: &CgroupName, limits: &CgroupLimits) -> io::Result<()> {
         if let Some(slices) = &self.slices {
             slices.set(&name.unit(), limits, self.files.is_v2())?;
@@ -400,6 +422,27 @@ mod tests {
         manager.remove_uid("b2").unwrap();
         assert_eq!(read("kubepods/burstable/cpu.weight"), "20");
         assert_eq!(manager.pods().into_keys().collect::<Vec<_>>(), ["b", "e", "g"]);
+    }
+
+    #[test]
+    fn pods_have_no_huge_pages_that_they_do_not_request() {
+        let dir = tempfile::tempdir().unwrap();
+        let options = CgroupOptions {
+            is_per_qos: true,
+            hugepage_sizes: vec![2 << 20, 1 << 30],
+            ..CgroupOptions::default()
+        };
+        let files = CgroupFiles::V2(dir.path().to_owned());
+        let manager = CgroupManager::new(files, options, None, Arc::new(LinuxFilesystem)).unwrap();
+        let group = dir.path().join("kubepods/burstable/podb");
+        std::fs::create_dir_all(&group).unwrap();
+        // a real cgroup has them from the start
+        for size in ["2MB", "1GB"] {
+            std::fs::write(group.join(format!("hugetlb.{size}.max")), "max\n").unwrap();
+        }
+        manager.ensure_pod(&pod("b", r#"{"requests":{"cpu":"1","hugepages-2Mi":"4Mi"}}"#)).unwrap();
+        let read = |size: &str| std::fs::read_to_string(group.join(format!("hugetlb.{size}.max"))).unwrap();
+        assert_eq!((&*read("2MB"), &*read("1GB")), ("4194304", "0"));
     }
 
     #[test]

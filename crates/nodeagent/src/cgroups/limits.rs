@@ -2,14 +2,12 @@
 
 use crate::container::resources::{MIN_SHARES, cpu_quota, cpu_shares, period_us};
 use crate::pod_facts::{
-    CPU, MEMORY, QosClass, ResourceList, hugepage_size, pod_limits, pod_requests, qos_class,
+    CPU, MEMORY, PID, QosClass, ResourceList, hugepage_size, pod_limits, pod_requests, qos_class,
 };
 use api::Quantity;
 use api::core::v1::Pod;
 use std::collections::BTreeMap;
 use std::time::Duration;
-
-const PID: &str = "pid";
 
 /// Limits of a cgroup; an absent one is left as it is.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

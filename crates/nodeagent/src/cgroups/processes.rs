@@ -1,7 +1,7 @@
 //! Processes of the machine in cgroups of their own: the agent, and what runs beside pods.
 
 use super::files::CgroupFiles;
-use crate::filesystem::LinuxFilesystem;
+use crate::filesystem::{Filesystem, LinuxFilesystem};
 use std::io;
 use std::path::Path;
 
@@ -26,9 +26,27 @@ impl SystemProcesses<'_> {
     /// first process stay.
     pub fn collect(&self, cgroup: &str) -> io::Result<()> {
         self.files.create(cgroup, &LinuxFilesystem)?;
+        self.move_from_root(cgroup, |pid| self.is_movable(pid))
+    }
+
+    /// Moves all processes out of a root that is not the machine's, but a cgroup of version 2 that a container sees as its
+    /// root: such a cgroup divides nothing among others while it has processes.
+    pub fn empty_container_root(&self, cgroup: &str) -> io::Result<()> {
+        let CgroupFiles::V2(root) = self.files else { return Ok(()) };
+        // the machine's has no type
+        let is_of_container = root.join("cgroup.type").exists();
+        if !is_of_container || self.files.own_processes("/").is_empty() {
+            return Ok(());
+        }
+        LinuxFilesystem.create_dir_all(&root.join(cgroup.trim_start_matches('/')), 0o755)?;
+        // a process of another namespace has the number 0
+        self.move_from_root(cgroup, |pid| pid > 0)
+    }
+
+    fn move_from_root(&self, cgroup: &str, is_movable: impl Fn(i32) -> bool) -> io::Result<()> {
         for _ in 0..ATTEMPTS {
             let found: Vec<i32> =
-                self.files.own_processes("/").into_iter().filter(|pid| self.is_movable(*pid)).collect();
+                self.files.own_processes("/").into_iter().filter(|pid| is_movable(*pid)).collect();
             if found.is_empty() {
                 return Ok(());
             }
@@ -74,6 +92,15 @@ mod tests {
         // the files of a test do not lose what is moved
         assert!(processes.collect("/system").is_err());
         assert_eq!(std::fs::read_to_string(root.join("system/cgroup.procs")).unwrap(), "7");
+        // the root of the machine keeps its own
+        processes.empty_container_root("/init").unwrap();
+        assert!(!root.join("init").exists());
+        std::fs::write(root.join("cgroup.type"), "domain\n").unwrap();
+        assert!(processes.empty_container_root("/init").is_err());
+        assert_eq!(std::fs::read_to_string(root.join("init/cgroup.procs")).unwrap(), "7");
+        std::fs::write(root.join("cgroup.procs"), "").unwrap();
+        processes.empty_container_root("/other").unwrap();
+        assert!(!root.join("other").exists());
         move_agent(&files, "/agent").unwrap();
         let pid = std::process::id().to_string();
         assert_eq!(std::fs::read_to_string(root.join("agent/cgroup.procs")).unwrap(), pid);

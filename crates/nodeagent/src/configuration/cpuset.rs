@@ -5,6 +5,9 @@ use std::collections::BTreeSet;
 /// CPUs by number.
 pub type CpuSet = BTreeSet<u32>;
 
+/// The most CPUs of a list, more than a kernel knows.
+const MAX_CPUS: u32 = 1 << 16;
+
 /// The text of a set: ranges and numbers.
 pub fn format(cpus: &CpuSet) -> String {
     let mut ranges: Vec<(u32, u32)> = Vec::new();
@@ -37,20 +40,24 @@ pub fn parse(text: &str) -> Result<CpuSet, String> {
     if text.is_empty() {
         return Ok(all);
     }
+    let mut left = MAX_CPUS;
     for range in text.split(',') {
-        match range.split_once('-') {
-            None => drop(all.insert(number(range)?)),
-            Some((first, last)) => {
-                let (first, last) = (number(first)?, number(last)?);
-                if first > last {
-                    return Err(format!("invalid range {range:?} ({first} >= {last})"));
-                }
-                if last - first > 1 << 16 {
-                    return Err(format!("invalid range {range:?}: too many CPUs"));
-                }
-                all.extend(first..=last);
+        let (first, last) = match range.split_once('-') {
+            None => {
+                let cpu = number(range)?;
+                (cpu, cpu)
             }
+            Some((first, last)) => (number(first)?, number(last)?),
+        };
+        if first > last {
+            return Err(format!("invalid range {range:?} ({first} >= {last})"));
         }
+        // also CPUs that are named twice: they take time
+        left = (last - first)
+            .checked_add(1)
+            .and_then(|count| left.checked_sub(count))
+            .ok_or_else(|| format!("invalid range {range:?}: too many CPUs"))?;
+        all.extend(first..=last);
     }
     Ok(all)
 }
@@ -66,5 +73,15 @@ mod tests {
         assert_eq!(format(&CpuSet::new()), "");
         assert_eq!(parse("3-1").unwrap_err(), "invalid range \"3-1\" (3 >= 1)");
         assert_eq!(parse("x").unwrap_err(), "strconv.Atoi: parsing \"x\": invalid syntax");
+    }
+
+    #[test]
+    fn a_list_of_many_ranges_is_no_longer_than_one_range() {
+        assert_eq!(parse("0-65535").unwrap().len(), 1 << 16);
+        let too_many = |text: &str| parse(text).unwrap_err().ends_with("too many CPUs");
+        assert!(too_many("0-65536"));
+        assert!(too_many("0-40000,50000-90000"));
+        assert!(too_many("0-40000,0-40000"));
+        assert!(too_many("0-4294967295"));
     }
 }

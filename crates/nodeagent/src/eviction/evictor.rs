@@ -235,7 +235,7 @@ impl Evictor {
     /// What the pods use of a resource.
     async fn usages(&self, signal: Signal, pods: Vec<Arc<Pod>>) -> Vec<PodUsage> {
         let of_containers = match signal {
-            Signal::Memory => self.container_bytes(working_set).await,
+            Signal::Memory | Signal::AllocatableMemory => self.container_bytes(working_set).await,
             Signal::NodeDisk | Signal::ImageDisk => self.container_bytes(writable_layer).await,
             _ => ContainerBytes::new(),
         };

@@ -1,7 +1,8 @@
 //! Reads what the node has left: memory, space and inodes of its filesystems, process ids.
 
 use super::thresholds::{Observation, Observations, Signal};
-use crate::stats::filesystem;
+use crate::cgroups::CgroupFiles;
+use crate::stats::{cgroup_memory, filesystem};
 use std::path::{Path, PathBuf};
 
 /// Where the node is observed.
@@ -11,6 +12,8 @@ pub struct MachineObserver {
     pub proc: PathBuf,
     /// The directory whose filesystem is the node's.
     pub root_dir: PathBuf,
+    /// The cgroup of all pods, if there is one.
+    pub pods: Option<(CgroupFiles, String)>,
 }
 
 impl MachineObserver {
@@ -19,6 +22,11 @@ impl MachineObserver {
         let read = |name: &str| std::fs::read_to_string(self.proc.join(name)).unwrap_or_default();
         let mut all = Observations::new();
         all.extend(memory(&read("meminfo")).map(|it| (Signal::Memory, it)));
+        let of_pods = self.pods.as_ref().and_then(|(files, path)| cgroup_memory(files, path));
+        all.extend(of_pods.map(|(used, limit)| {
+            let available = limit.saturating_sub(used);
+            (Signal::AllocatableMemory, Observation { available, capacity: limit })
+        }));
         let processes =
             processes(&read("sys/kernel/pid_max"), &read("sys/kernel/threads-max"), &read("loadavg"));
         all.extend(processes.map(|it| (Signal::Processes, it)));
@@ -74,11 +82,27 @@ mod tests {
         ] {
             std::fs::write(dir.path().join(file), text).unwrap();
         }
-        let observer = MachineObserver { proc: dir.path().to_owned(), root_dir: dir.path().to_owned() };
+        let path = || dir.path().to_owned();
+        let observer = MachineObserver { proc: path(), root_dir: path(), pods: None };
         let all = observer.observe(None);
         let expected = Observation { available: 500 * 1024, capacity: 1000 * 1024 };
         assert_eq!(all[&Signal::Memory], expected);
         assert_eq!(all[&Signal::Processes], Observation { available: 750, capacity: 1000 });
         assert!(all[&Signal::NodeDisk].capacity > 0 && !all.contains_key(&Signal::ImageDisk));
+        assert!(!all.contains_key(&Signal::AllocatableMemory));
+        for (file, text) in [
+            ("memory.current", "700\n"),
+            ("memory.max", "max\n"),
+            ("memory.stat", "anon 5\ninactive_file 100\n"),
+        ] {
+            std::fs::create_dir_all(dir.path().join("kubepods")).unwrap();
+            std::fs::write(dir.path().join("kubepods").join(file), text).unwrap();
+        }
+        let pods = Some((CgroupFiles::V2(path()), "/kubepods".to_owned()));
+        let observer = MachineObserver { pods, ..observer };
+        assert!(!observer.observe(None).contains_key(&Signal::AllocatableMemory));
+        std::fs::write(dir.path().join("kubepods/memory.max"), "1000\n").unwrap();
+        let expected = Observation { available: 400, capacity: 1000 };
+        assert_eq!(observer.observe(None)[&Signal::AllocatableMemory], expected);
     }
 }

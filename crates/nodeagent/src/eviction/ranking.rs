@@ -21,7 +21,7 @@ pub struct PodUsage {
 /// The resource of requests that a signal counts.
 fn request_name(signal: Signal) -> Option<&'static str> {
     match signal {
-        Signal::Memory => Some(MEMORY),
+        Signal::Memory | Signal::AllocatableMemory => Some(MEMORY),
         Signal::NodeDisk | Signal::ImageDisk => Some(EPHEMERAL_STORAGE),
         _ => None,
     }

@@ -29,7 +29,7 @@ fn evictor(node: &TestNode, dir: &Path, pressures: Arc<Mutex<Pressures>>) -> Evi
         volumes,
         events: node.records.clone(),
         log_dir: dir.join("logs"),
-        machine: MachineObserver { proc: dir.to_owned(), root_dir: dir.to_owned() },
+        machine: MachineObserver { proc: dir.to_owned(), root_dir: dir.to_owned(), pods: None },
         thresholds: ThresholdConfig { hard, ..ThresholdConfig::default() }.thresholds(),
         transition_period: Duration::from_secs(300),
         kept_images: Vec::new(),

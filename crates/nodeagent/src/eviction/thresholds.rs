@@ -8,6 +8,8 @@ use std::time::Duration;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Signal {
     Memory,
+    /// Of the cgroup of all pods.
+    AllocatableMemory,
     NodeDisk,
     NodeInodes,
     ImageDisk,
@@ -24,8 +26,9 @@ pub enum Pressure {
 }
 
 impl Signal {
-    pub const ALL: [Signal; 6] = [
+    pub const ALL: [Signal; 7] = [
         Signal::Memory,
+        Signal::AllocatableMemory,
         Signal::NodeDisk,
         Signal::NodeInodes,
         Signal::ImageDisk,
@@ -37,6 +40,7 @@ impl Signal {
     pub fn name(self) -> &'static str {
         match self {
             Signal::Memory => "memory.available",
+            Signal::AllocatableMemory => "allocatableMemory.available",
             Signal::NodeDisk => "nodefs.available",
             Signal::NodeInodes => "nodefs.inodesFree",
             Signal::ImageDisk => "imagefs.available",
@@ -48,7 +52,7 @@ impl Signal {
     /// The resource in messages.
     pub fn resource(self) -> &'static str {
         match self {
-            Signal::Memory => "memory",
+            Signal::Memory | Signal::AllocatableMemory => "memory",
             Signal::NodeDisk | Signal::ImageDisk => "ephemeral-storage",
             Signal::NodeInodes | Signal::ImageInodes => "inodes",
             Signal::Processes => "pids",
@@ -57,7 +61,7 @@ impl Signal {
 
     pub fn pressure(self) -> Pressure {
         match self {
-            Signal::Memory => Pressure::Memory,
+            Signal::Memory | Signal::AllocatableMemory => Pressure::Memory,
             Signal::Processes => Pressure::Processes,
             _ => Pressure::Disk,
         }
@@ -117,6 +121,8 @@ pub struct ThresholdConfig {
     pub soft: BTreeMap<String, String>,
     pub soft_grace: BTreeMap<String, String>,
     pub minimum_reclaim: BTreeMap<String, String>,
+    /// The cgroup of all pods is limited: the hard threshold of memory counts there, too.
+    pub limits_pods: bool,
 }
 
 impl ThresholdConfig {
@@ -133,8 +139,10 @@ impl ThresholdConfig {
         };
         let mut all = Vec::new();
         for signal in Signal::ALL {
-            let reclaim = amount(&self.minimum_reclaim, signal);
-            let hard = amount(&self.hard, signal);
+            let is_derived = signal == Signal::AllocatableMemory && self.limits_pods;
+            let derived = |map| amount(map, Signal::Memory).filter(|_| is_derived);
+            let reclaim = amount(&self.minimum_reclaim, signal).or_else(|| derived(&self.minimum_reclaim));
+            let hard = amount(&self.hard, signal).or_else(|| derived(&self.hard));
             all.extend(hard.map(|amount| Threshold { signal, amount, grace: None, reclaim }));
             let soft = amount(&self.soft, signal).zip(grace(signal));
             all.extend(soft.map(|(amount, grace)| Threshold { signal, amount, grace: Some(grace), reclaim }));
@@ -158,6 +166,7 @@ mod tests {
             soft: map("memory.available=1Gi,pid.available=5%"),
             soft_grace: map("memory.available=1m30s"),
             minimum_reclaim: map("nodefs.available=1Gi"),
+            limits_pods: false,
         };
         let none = None;
         let expected = [
@@ -181,6 +190,9 @@ mod tests {
             },
         ];
         assert_eq!(config.thresholds(), expected);
+        let with_pods = ThresholdConfig { limits_pods: true, ..config }.thresholds();
+        let of_pods = Threshold { signal: Signal::AllocatableMemory, ..expected[0] };
+        assert_eq!(with_pods, [expected[0], expected[1], of_pods, expected[2]]);
         assert_eq!(Amount::Share(0.1).of(1000), 100);
     }
 }

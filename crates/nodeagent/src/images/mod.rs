@@ -29,9 +29,13 @@ use keyring::Keyring;
 use parking_lot::Mutex;
 use pull_rate::PullRate;
 use schema::problem::quoted;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Semaphore;
+
+/// How long an image that the runtime has shown is taken to be present. Pods that start at once mostly have the same image.
+const SEEN_FOR: Duration = Duration::from_secs(1);
 
 /// Credentials from outside of the cluster.
 pub trait CredentialProviders: Send + Sync + 'static {
@@ -70,6 +74,8 @@ pub struct Images {
     runtime: SharedRuntime,
     world: World,
     backoff: Mutex<BackoffTable<(String, String)>>,
+    /// Images that the runtime has shown a moment ago, by name, and when.
+    seen: Mutex<HashMap<String, (Duration, ImageInfo)>>,
     /// Pulls that run at once, if they are limited.
     pulls: Option<Semaphore>,
     rate: Option<PullRate>,
@@ -84,7 +90,34 @@ impl Images {
         providers: Option<Arc<dyn CredentialProviders>>,
     ) -> Self {
         let pulls = limits.parallel.map(Semaphore::new);
-        Images { runtime, world, backoff: Mutex::default(), pulls, rate: limits.rate, providers }
+        Images {
+            runtime,
+            world,
+            backoff: Mutex::default(),
+            seen: Mutex::default(),
+            pulls,
+            rate: limits.rate,
+            providers,
+        }
+    }
+
+    /// The image of a name, if the runtime has it.
+    async fn present(&self, image: &str) -> Result<Option<ImageInfo>, RuntimeError> {
+        let now = self.world.elapsed();
+        let is_fresh = |at: Duration| now.saturating_sub(at) < SEEN_FOR;
+        if let Some((_, present)) = self.seen.lock().get(image).filter(|(at, _)| is_fresh(*at)) {
+            return Ok(Some(present.clone()));
+        }
+        let present = self.runtime.image(image).await?;
+        let mut seen = self.seen.lock();
+        seen.retain(|_, (at, _)| is_fresh(*at));
+        seen.extend(present.iter().map(|it| (image.to_owned(), (now, it.clone()))));
+        Ok(present)
+    }
+
+    /// Forgets which images the runtime has shown, since one of them may be gone. Says whether there were any.
+    pub fn forget_seen(&self) -> bool {
+        !std::mem::take(&mut *self.seen.lock()).is_empty()
     }
 
     /// A container's image, after a pull if the policy requires one.
@@ -109,7 +142,7 @@ impl Images {
                 return fail("InvalidImageName", message);
             }
         };
-        let present = match self.runtime.image(&image).await {
+        let present = match self.present(&image).await {
             Ok(present) => present,
             Err(why) => {
                 let message = format!("Failed to inspect image {}: {why}", quoted(name));
@@ -205,5 +238,30 @@ impl Images {
             return Err(PullError::Rate);
         }
         self.runtime.pull(image, auth, sandbox).await.map_err(PullError::Runtime)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::runtime::simulated::SimulatedRuntime;
+    use env::Simulated;
+
+    #[tokio::test]
+    async fn an_image_that_was_shown_is_present_for_a_moment() {
+        let clock = Simulated::new(1_000_000_000, 1);
+        let runtime = SimulatedRuntime::new(clock.clone());
+        let images = Images::new(Arc::new(runtime.clone()), clock.clone(), PullLimits::default(), None);
+        let is_present = async || images.present("x").await.unwrap().is_some();
+        assert!(is_present().await);
+        runtime.remove_from_registry("x");
+        clock.advance(SEEN_FOR / 2);
+        assert!(is_present().await);
+        clock.advance(SEEN_FOR / 2);
+        assert!(!is_present().await, "from when the runtime has shown it");
+        assert!(!images.forget_seen());
+        runtime.remove_from_registry("y");
+        assert!(images.present("z").await.unwrap().is_some() && !is_present().await);
+        assert!(images.forget_seen() && !images.forget_seen());
     }
 }

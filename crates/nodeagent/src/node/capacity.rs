@@ -2,7 +2,7 @@
 
 use super::machine::Machine;
 use crate::pod_facts::{
-    CPU, EPHEMERAL_STORAGE, MEMORY, ResourceList, add_all, hugepage_resource, hugepage_size,
+    CPU, EPHEMERAL_STORAGE, MEMORY, PID, ResourceList, add_all, hugepage_resource, hugepage_size,
 };
 use api::Quantity;
 use std::collections::BTreeMap;
@@ -61,23 +61,7 @@ pub fn reserved(capacity: &ResourceList, reservations: &Reservations) -> Resourc
 
 /// What pods may use: the capacity without reservations and eviction thresholds.
 pub fn allocatable(capacity: &ResourceList, reservations: &Reservations) -> ResourceList {
-    subtract(capacity, &reserved(capacity, reservations))
-}
-
-/// What the cgroup of all pods is limited to: eviction acts before that.
-pub fn cgroup_allocatable(capacity: &ResourceList, reservations: &Reservations) -> ResourceList {
-    let mut held = reservations.system.clone();
-    add_all(&mut held, &reservations.agent);
-    subtract(capacity, &held)
-}
-
-fn subtract(capacity: &ResourceList, held: &ResourceList) -> ResourceList {
-    let or_zero = |amount: Quantity| if amount.sign() < 0 { Quantity::default() } else { amount };
-    let rest = |(name, amount): (&String, &Quantity)| {
-        let left = held.get(name).map_or_else(|| amount.clone(), |held| or_zero(amount.minus(held)));
-        (name.clone(), left)
-    };
-    let mut left: ResourceList = capacity.iter().map(rest).collect();
+    let mut left = subtract(capacity, &reserved(capacity, reservations));
     // huge pages are taken from memory
     let pages = capacity.iter().filter(|(name, _)| hugepage_size(name).is_some());
     for (_, amount) in pages {
@@ -86,6 +70,33 @@ fn subtract(capacity: &ResourceList, held: &ResourceList) -> ResourceList {
         }
     }
     left
+}
+
+/// What the cgroup of all pods is limited to: the capacity, if nothing is `held` back from pods, and threads. Eviction acts
+/// before that. Huge pages do not count as memory of a cgroup.
+pub fn cgroup_allocatable(
+    capacity: &ResourceList,
+    machine: &Machine,
+    held: Option<&Reservations>,
+) -> ResourceList {
+    let mut whole = capacity.clone();
+    whole.extend(machine.max_threads.map(|threads| (PID.to_owned(), Quantity::new(threads))));
+    let Some(reservations) = held else { return whole };
+    let mut held = reservations.system.clone();
+    add_all(&mut held, &reservations.agent);
+    subtract(&whole, &held)
+}
+
+fn subtract(capacity: &ResourceList, held: &ResourceList) -> ResourceList {
+    let rest = |(name, amount): (&String, &Quantity)| {
+        let left = held.get(name).map_or_else(|| amount.clone(), |held| or_zero(amount.minus(held)));
+        (name.clone(), left)
+    };
+    capacity.iter().map(rest).collect()
+}
+
+fn or_zero(amount: Quantity) -> Quantity {
+    if amount.sign() < 0 { Quantity::default() } else { amount }
 }
 
 fn eviction_reservation(capacity: &ResourceList, thresholds: &BTreeMap<String, String>) -> ResourceList {
@@ -193,6 +204,23 @@ mod tests {
         let none =
             Reservations { eviction: thresholds(&[("memory.available", "0%")]), ..Reservations::default() };
         assert_eq!(made(limits, &none).1, all);
+    }
+
+    #[test]
+    fn the_cgroup_of_all_pods_has_all_but_what_is_reserved() {
+        let machine = Machine { hugepages: vec![(2 << 20, 8)], max_threads: Some(32_000), ..machine() };
+        let capacity = capacity(&machine, None, PodLimits { max_pods: 110, pods_per_core: 0 });
+        let reservations = Reservations {
+            system: list(&[("cpu", "150m"), ("memory", "1Gi"), ("pid", "1000")]),
+            agent: list(&[("memory", "100Mi")]),
+            eviction: thresholds(&[("memory.available", "200Mi")]),
+        };
+        let made = |held| texts(&cgroup_allocatable(&capacity, &machine, held));
+        assert_eq!(
+            made(Some(&reservations)),
+            ["cpu=1850m", "hugepages-2Mi=16Mi", "memory=23531764Ki", "pid=31k", "pods=110"]
+        );
+        assert_eq!(made(None), ["cpu=2", "hugepages-2Mi=16Mi", "memory=24682740Ki", "pid=32k", "pods=110"]);
     }
 
     #[test]

@@ -13,6 +13,8 @@ pub struct Machine {
     pub memory: i64,
     /// Page sizes in bytes, and the number of pages of each.
     pub hugepages: Vec<(u64, u64)>,
+    /// The most threads that there may be, if the kernel says it.
+    pub max_threads: Option<i64>,
     pub machine_id: String,
     pub system_uuid: String,
     pub boot_id: String,
@@ -54,6 +56,10 @@ impl Machine {
             cpus: count_cpus(&text("sys/devices/system/cpu/online"), &text("proc/cpuinfo")),
             memory: total_memory(&text("proc/meminfo")),
             hugepages: hugepages(&root.join("sys/kernel/mm/hugepages")),
+            max_threads: ["proc/sys/kernel/pid_max", "proc/sys/kernel/threads-max"]
+                .iter()
+                .filter_map(|path| text(path).parse().ok())
+                .min(),
             system_uuid: uuid.unwrap_or_else(|| machine_id.clone()),
             machine_id,
             boot_id: first(&files.boot_ids),
@@ -129,6 +135,8 @@ mod tests {
             ("etc/machine-id", "0123456789abcdef0123456789abcdef\n"),
             ("proc/sys/kernel/random/boot_id", "b-1\n"),
             ("proc/sys/kernel/osrelease", "6.1.0\n"),
+            ("proc/sys/kernel/pid_max", "4194304\n"),
+            ("proc/sys/kernel/threads-max", "30000\n"),
             ("etc/os-release", "NAME=x\nPRETTY_NAME=\"Debian GNU/Linux 12 (bookworm)\"\n"),
         ];
         for (path, text) in files {
@@ -141,6 +149,7 @@ mod tests {
             cpus: 2,
             memory: 24_682_740 * 1024,
             hugepages: vec![(2 << 20, 3), (1 << 30, 0)],
+            max_threads: Some(30_000),
             machine_id: id.clone(),
             system_uuid: id,
             boot_id: "b-1".to_owned(),

@@ -8,7 +8,7 @@ use super::workers::PodWorkers;
 use crate::runtime::{ContainerChange, ContainerState, RuntimeError, RuntimeEvent, SharedRuntime, labels};
 use crate::stats::AgentMetrics;
 use env::World;
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
@@ -18,7 +18,7 @@ const WITHOUT_EVENTS: Duration = Duration::from_secs(1);
 const WITH_EVENTS: Duration = Duration::from_secs(60);
 
 /// States by id, with the pod's uid.
-type States = HashMap<String, (String, ContainerState)>;
+type States = BTreeMap<String, (String, ContainerState)>;
 
 /// See the module.
 pub struct Observer {
@@ -41,7 +41,7 @@ impl Observer {
         metrics: AgentMetrics,
     ) -> Self {
         let listed = watch::Sender::new(world.elapsed());
-        Observer { runtime, world, workers, metrics, states: HashMap::new(), has_listed: false, listed }
+        Observer { runtime, world, workers, metrics, states: BTreeMap::new(), has_listed: false, listed }
     }
 
     pub async fn run(mut self) {
@@ -57,10 +57,7 @@ impl Observer {
             let mut due = std::pin::pin!(env::sleep(&self.world, interval));
             loop {
                 tokio::select! {
-                    event = next(&mut events) => match event {
-                        Some(event) => self.take(event).await,
-                        None => break,
-                    },
+                    biased;
                     () = &mut due => {
                         self.list().await;
                         if events.is_none() {
@@ -68,6 +65,10 @@ impl Observer {
                         }
                         due.set(env::sleep(&self.world, interval));
                     }
+                    event = next(&mut events) => match event {
+                        Some(event) => self.take(event).await,
+                        None => break,
+                    },
                 }
             }
             if events.is_some() {
@@ -91,7 +92,7 @@ impl Observer {
 
     /// Compares all sandboxes and containers with the last list, and wakes the workers of those that differ.
     async fn relist(&mut self) -> Result<(), RuntimeError> {
-        let mut states = HashMap::new();
+        let mut states = BTreeMap::new();
         for sandbox in self.runtime.sandboxes(None).await? {
             let uid = labels::pod_uid(&sandbox.labels).unwrap_or_default().to_owned();
             let state = sandbox_state(&sandbox);

@@ -170,6 +170,7 @@ impl Worker {
         };
         let ensure = context.images.ensure(&pod, &spec, keyring, sandbox_config, &*context.events);
         let image = tokio::select! {
+            biased;
             image = ensure => image,
             _ = self.kill.changed() => {
                 self.kill.mark_changed();
@@ -213,6 +214,11 @@ impl Worker {
         let id = match context.runtime.create_container(sandbox, &config, sandbox_config).await {
             Ok(id) => id,
             Err(why) if why.code == RuntimeCode::Unavailable => return Err(why.into()),
+            // its image may have been removed since the runtime has shown it
+            Err(why) if why.is_not_found() && context.images.forget_seen() => {
+                let failure = StartFailure::new("CreateContainerError", why.message);
+                return Ok(Err(StartFailure { retry_in: Duration::ZERO, ..failure }));
+            }
             Err(why) => {
                 warn(&why.message);
                 return Ok(Err(StartFailure::new("CreateContainerError", why.message)));
@@ -268,6 +274,7 @@ impl Worker {
             run: 0,
         };
         let outcome = tokio::select! {
+            biased;
             outcome = context.prober.actions.hook(hook, &target, HOOK_TIMEOUT) => outcome,
             _ = self.kill.changed() => {
                 self.kill.mark_changed();
@@ -422,6 +429,7 @@ impl Worker {
             .collect();
         while !ends.is_empty() {
             tokio::select! {
+                biased;
                 Some((id, ended)) = ends.next() => {
                     self.touched.insert(id.clone());
                     ended?;

@@ -26,6 +26,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 
+/// More requests for configurations of sandboxes than any test makes.
+const SANDBOX_REQUESTS: usize = 10_000;
+
 /// Surroundings without a machine: they count what is made, and can fail.
 #[derive(Default)]
 pub struct TestSetup {
@@ -81,7 +84,8 @@ impl PodSetup for TestSetup {
             labels: labels(pod),
             ..SandboxConfig::default()
         };
-        self.sandbox_requests.fetch_add(1, Ordering::Relaxed);
+        let requests = self.sandbox_requests.fetch_add(1, Ordering::Relaxed);
+        assert!(requests < SANDBOX_REQUESTS, "a worker repeats its step without end");
         let made = match self.sandbox_error.lock().clone() {
             None => Ok((config, String::new())),
             Some(why) => Err(why),
@@ -182,6 +186,14 @@ impl Drop for TestNode {
 }
 
 impl TestNode {
+    /// Ends everything that would hold the workers beside the node.
+    pub async fn end_observer(&self) {
+        self.observer.abort();
+        while !self.observer.is_finished() {
+            tokio::task::yield_now().await;
+        }
+    }
+
     pub async fn new() -> Self {
         Self::with_limit(None).await
     }
@@ -295,10 +307,14 @@ impl TestNode {
 
     /// Moves the clock until a condition holds.
     pub async fn until(&self, what: &str, mut condition: impl FnMut(&Self) -> bool) {
-        for _ in 0..20_000 {
+        for turn in 0..20_000 {
             settle().await;
             if condition(self) {
                 return;
+            }
+            // files are read and written in other threads, which a busy machine runs late
+            if turn % 100 == 99 {
+                let _ = tokio::task::spawn_blocking(std::thread::yield_now).await;
             }
             self.clock.advance(Duration::from_millis(50));
         }

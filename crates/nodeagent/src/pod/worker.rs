@@ -19,7 +19,7 @@ use crate::probes::verdicts::ProbeVerdicts;
 use crate::probes::worker::{ProbeResult, Prober};
 use crate::runtime::{ContainerState, RuntimeError, SharedRuntime};
 use crate::stats::AgentMetrics;
-use crate::status::conditions::foreign;
+use crate::status::conditions::{READY, foreign};
 use crate::status::containers::{StatusSource, WaitingReasons, terminate};
 use crate::status::generate::{Eviction, block, generate, settle_times};
 use api::Time;
@@ -42,6 +42,11 @@ const DEADLINE_MESSAGE: &str = "Pod was active on the node longer than the speci
 pub trait StatusSink: Send + Sync + 'static {
     /// Keeps a status. A pod that `is_finished` has no processes and no volumes left.
     fn set(&self, pod: &Arc<Pod>, status: &PodStatus, is_finished: bool);
+
+    /// Keeps a status that was written before, and that another writer has replaced in part: it is written again.
+    fn restore(&self, pod: &Arc<Pod>, status: &PodStatus) {
+        self.set(pod, status, false);
+    }
 }
 
 /// What the workers of a node share.
@@ -95,6 +100,8 @@ pub struct Worker {
     pub(super) kill: watch::Receiver<Option<KillRequest>>,
     pub(super) probing: Probing,
     status: PodStatus,
+    /// Whether another writer has replaced a part of the status that is the agent's.
+    is_overwritten: bool,
     /// The phase that was handed on last; the pod may be a version from before it.
     shown_phase: String,
     /// Why the agent ends the pod.
@@ -139,6 +146,7 @@ impl Worker {
             kill,
             probing,
             status,
+            is_overwritten: false,
             shown_phase: String::new(),
             eviction: None,
             refusal: None,
@@ -165,6 +173,10 @@ impl Worker {
             metrics.worker_started(self.pod.spec.containers.len());
         }
         loop {
+            if self.kill.has_changed().is_err() {
+                // the agent stops
+                return;
+            }
             self.receive(&mut inbox, &mut results);
             let request = self.kill.borrow_and_update().clone();
             let deleted = self.pod.metadata.deletion_timestamp.map(|_| KillRequest::default());
@@ -206,6 +218,8 @@ impl Worker {
             tokio::pin!(wake);
             loop {
                 tokio::select! {
+                    biased;
+                    changed = self.kill.changed() => if changed.is_err() { return },
                     message = inbox.recv() => match message {
                         Some(message) if self.is_observed(&message) => continue,
                         Some(message) if self.is_echo(&message) => {
@@ -220,7 +234,6 @@ impl Worker {
                         None => return,
                     },
                     Some(result) = results.recv() => self.take_result(result),
-                    changed = self.kill.changed() => if changed.is_err() { return },
                     () = &mut wake => {}
                 }
                 break;
@@ -271,15 +284,28 @@ impl Worker {
     fn is_own_write(&self, message: &Message) -> bool {
         let Message::Update(pod) = message else { return false };
         let (old, new) = (&self.pod.status, &pod.status);
-        new.start_time == self.status.start_time
+        !self.is_overwritten_by(pod)
+            && new.start_time == self.status.start_time
             && new.nominated_node_name == old.nominated_node_name
             && foreign(&new.conditions).eq(foreign(&old.conditions))
+    }
+
+    /// Whether another writer has changed the readiness of the pod, as the node lifecycle controller does while the node
+    /// seems to be lost. A version from before the agent's last write has an older condition.
+    fn is_overwritten_by(&self, pod: &Pod) -> bool {
+        let ready = |status: &PodStatus| status.conditions.iter().find(|it| it.type_ == READY).cloned();
+        let (Some(own), Some(new)) = (ready(&self.status), ready(&pod.status)) else { return false };
+        let was_written = ready(&self.pod.status).is_some_and(|it| it.status == own.status);
+        new.status != own.status && (was_written || new.last_transition_time > own.last_transition_time)
     }
 
     pub(super) fn take(&mut self, message: Message) {
         let is_observed = self.is_observed(&message);
         match message {
-            Message::Update(pod) => self.pod = pod,
+            Message::Update(pod) => {
+                self.is_overwritten |= self.is_overwritten_by(&pod);
+                self.pod = pod;
+            }
             Message::Exit(id) => drop(self.exits.insert(id)),
             Message::Relist => self.is_stale = true,
             Message::Listed { .. } => self.is_stale |= !is_observed,
@@ -403,10 +429,14 @@ impl Worker {
         let shown = self.shown(&status);
         let before = self.shown(&self.status);
         self.status = status;
-        if shown != before || self.status.start_time != self.pod.status.start_time {
+        if std::mem::take(&mut self.is_overwritten) {
+            self.context.statuses.restore(&self.pod, &shown);
+        } else if shown != before || self.status.start_time != self.pod.status.start_time {
             self.context.statuses.set(&self.pod, &shown, false);
-            self.shown_phase = shown.phase;
+        } else {
+            return;
         }
+        self.shown_phase = shown.phase;
     }
 
     /// The status in the API: a pod is not terminal while it may have processes.

@@ -1,6 +1,6 @@
 //! Lives of pods on a simulated runtime.
 
-use super::testing::{TestNode, deleted, pod};
+use super::testing::{TestNode, deleted, pod, pod_of};
 use crate::runtime::ContainerState;
 use crate::runtime::simulated::{Behaviour, CallLimit};
 use api::core::v1::Pod;
@@ -57,6 +57,33 @@ async fn a_pod_whose_containers_have_started_needs_no_further_step() {
 }
 
 #[tokio::test]
+async fn a_worker_whose_agent_stops_before_its_first_container_ends() {
+    let node = TestNode::new().await;
+    node.end_observer().await;
+    node.workers.set(pod(RUNS));
+    let (setup, workers) = (node.setup.clone(), Arc::downgrade(&node.workers));
+    drop(node);
+    assert!(workers.upgrade().is_none());
+    for _ in 0..10 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(setup.sandbox_requests.load(Ordering::Relaxed), 0);
+}
+
+#[tokio::test]
+async fn an_image_that_is_removed_after_the_runtime_has_shown_it_is_pulled() {
+    let node = TestNode::new().await;
+    node.workers.set(pod_of("first", RUNS));
+    let is_running = |node: &TestNode, uid: &str| node.status(uid).phase == "Running";
+    node.until("the first pod", |node| is_running(node, "first")).await;
+    node.runtime.remove_from_registry("x:latest");
+    node.workers.set(pod_of("second", RUNS));
+    node.until("the pull", |node| node.runtime.take_log().iter().any(|it| it == "pull x:latest")).await;
+    let is_failure = |it: &String| it.contains("Failed: Error: image");
+    assert!(!node.records.events.lock().iter().any(is_failure), "the image is looked for again before");
+}
+
+#[tokio::test]
 async fn a_condition_of_others_changes_the_status_of_a_pod_that_waits_for_it() {
     let node = TestNode::new().await;
     let spec = r#"{"restartPolicy":"Always","readinessGates":[{"conditionType":"gate"}],
@@ -72,6 +99,23 @@ async fn a_condition_of_others_changes_the_status_of_a_pod_that_waits_for_it() {
     assert!(!ready(&node));
     node.workers.set(Arc::new(pod));
     node.until("ready", ready).await;
+}
+
+#[tokio::test]
+async fn readiness_that_another_writer_has_changed_is_written_again() {
+    let node = TestNode::new().await;
+    let mut pod = Pod::clone(&pod(RUNS));
+    node.workers.set(Arc::new(pod.clone()));
+    node.until("ready", ready).await;
+    // while the node seemed to be lost
+    pod.status = node.status("u");
+    let lost = pod.status.conditions.iter_mut().find(|it| it.type_ == "Ready").unwrap();
+    lost.status = "False".to_owned();
+    lost.last_transition_time = lost.last_transition_time.map(|it| api::Time(it.0 + 60));
+    node.records.statuses.lock().clear();
+    node.workers.set(Arc::new(pod));
+    node.until("the agent's status again", |node| node.records.statuses.lock().contains_key("u")).await;
+    assert!(ready(&node));
 }
 
 #[tokio::test]

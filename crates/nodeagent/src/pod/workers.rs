@@ -9,7 +9,7 @@ use crate::runtime::{ContainerState, RuntimeError, labels};
 use api::core::v1::Pod;
 use names::node;
 use parking_lot::Mutex;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use tokio::sync::{mpsc, watch};
 
@@ -25,9 +25,9 @@ struct Handle {
 /// See the module.
 pub struct PodWorkers {
     context: Arc<WorkerContext>,
-    handles: Mutex<HashMap<String, Handle>>,
+    handles: Mutex<BTreeMap<String, Handle>>,
     /// Pods of the runtime that have no worker yet.
-    unclaimed: Mutex<HashMap<String, PodObservation>>,
+    unclaimed: Mutex<BTreeMap<String, PodObservation>>,
     /// Changes with the end of each pod.
     ends: watch::Sender<()>,
 }
@@ -35,7 +35,7 @@ pub struct PodWorkers {
 impl PodWorkers {
     /// Reads the pods that the runtime has.
     pub async fn new(context: Arc<WorkerContext>) -> Result<Self, RuntimeError> {
-        let mut unclaimed: HashMap<String, PodObservation> = HashMap::new();
+        let mut unclaimed: BTreeMap<String, PodObservation> = BTreeMap::new();
         let runtime = &context.runtime;
         for info in runtime.sandboxes(None).await? {
             let Some(uid) = labels::pod_uid(&info.labels) else { continue };

@@ -134,7 +134,12 @@ impl PodSetup for MachineSetup {
                 return Err(SetupError { notes: vec![note], retry_after: Duration::from_secs(10) });
             }
             let dir = self.facts().pod_dir(&pod.metadata.uid);
-            for part in [dir.clone(), dir.join("volumes"), dir.join("plugins")] {
+            let mut parts = vec![dir.clone()];
+            // only for those that have some: on ext4 a new directory costs more than the rest of a pod's preparation
+            if !pod.spec.volumes.is_empty() {
+                parts.push(dir.join("volumes"));
+            }
+            for part in parts {
                 if let Err(why) = self.filesystem().create_dir_all(&part, POD_DIR_MODE) {
                     let note = Note::warning(
                         "FailedMakePodDataDirectories",

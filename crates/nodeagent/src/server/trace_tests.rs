@@ -7,7 +7,7 @@ use crate::runtime::cri::CriRuntime;
 use api::core::v1::Node;
 use bytes::Bytes;
 use client::Api;
-use client::transport::{self, Rate};
+use client::{Rate, transport};
 use grpc::otlp::any_value::Value;
 use grpc::otlp::span::SpanKind;
 use grpc::otlp::trace_service_server::{TraceService, TraceServiceServer};

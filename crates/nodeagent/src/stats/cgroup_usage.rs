@@ -95,6 +95,18 @@ pub fn read(files: &CgroupFiles, path: &str) -> CgroupUsage {
     usage
 }
 
+/// The working set of a cgroup and its limit; absent without a limit.
+pub fn memory(files: &CgroupFiles, path: &str) -> Option<(u64, u64)> {
+    let of = Files { files, path };
+    let (usage, limit, inactive) = match files.is_v2() {
+        true => ("memory.current", "memory.max", "inactive_file"),
+        false => ("memory.usage_in_bytes", "memory.limit_in_bytes", "total_inactive_file"),
+    };
+    let limit = Some(of.limit("memory", limit)).filter(|it| *it > 0)?;
+    let inactive = of.table("memory", "memory.stat").get(inactive).copied().unwrap_or(0);
+    Some((of.number("memory", usage).saturating_sub(inactive), limit))
+}
+
 fn read_v1(of: &Files<'_>) -> CgroupUsage {
     let cpu = of.table("cpuacct", "cpuacct.stat");
     let throttled = of.table("cpu", "cpu.stat");
@@ -261,6 +273,9 @@ mod tests {
         assert_eq!((usage.memory_usage, usage.memory_working_set, usage.memory_rss), (1000, 700, 5));
         assert_eq!((usage.threads, usage.io["8:0"].reads, usage.io["8:0"].writes), (4, 3, 4));
         assert_eq!(read(&files, "/none"), CgroupUsage::default());
+        assert_eq!(memory(&files, "/a"), None);
+        write(folder.path(), &[("memory/a/memory.limit_in_bytes", "2000\n")]);
+        assert_eq!(memory(&files, "/a"), Some((700, 2000)));
     }
 
     #[test]

@@ -31,6 +31,7 @@ mod system_containers;
 mod usage;
 mod volume_usage;
 
+pub use cgroup_usage::memory as cgroup_memory;
 pub use counters::AgentMetrics;
 pub use filesystem::{FilesystemUsage, filesystem};
 pub use system_containers::SystemCgroups;

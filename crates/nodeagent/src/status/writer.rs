@@ -125,6 +125,13 @@ impl StatusSink for StatusWriter {
         drop(entries);
         self.queue.add(uid);
     }
+
+    fn restore(&self, pod: &Arc<Pod>, status: &PodStatus) {
+        if let Some(entry) = self.entries.lock().get_mut(pod.uid()) {
+            entry.written = None;
+        }
+        self.set(pod, status, false);
+    }
 }
 
 impl Reconcile for StatusWriter {

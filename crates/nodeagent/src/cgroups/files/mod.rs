@@ -116,6 +116,57 @@ impl CgroupFiles {
         directories.filter_map(|(_, directory)| directory.metadata().ok()?.modified().ok()).min()
     }
 
+    /// Makes the cgroup of a pod, whose class has one, where limits are written. With version 1 a runtime makes it in the
+    /// other hierarchies, on the way to those of the pod's containers. Whether it was made just now.
+    pub fn create_limited(
+        &self,
+        path: &str,
+        limits: &CgroupLimits,
+        filesystem: &dyn Filesystem,
+    ) -> io::Result<bool> {
+        let CgroupFiles::V1(_) = self else {
+            return match self.exists(path) {
+                true => Ok(false),
+                false => self.create(path, filesystem).map(|()| true),
+            };
+        };
+        let mut is_new = true;
+        for directory in self.limited_directories(path, limits) {
+            is_new &= match filesystem.create_dir(&directory, MODE) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => false,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    filesystem.create_dir_all(&directory, MODE)?;
+                    true
+                }
+                made => made.map(|()| true)?,
+            };
+        }
+        Ok(is_new)
+    }
+
+    /// Whether the cgroup of a pod is where its limits are written.
+    pub fn is_limited(&self, path: &str, limits: &CgroupLimits) -> bool {
+        match self {
+            CgroupFiles::V1(_) => self.limited_directories(path, limits).iter().all(|it| it.is_dir()),
+            CgroupFiles::V2(_) => self.exists(path),
+        }
+    }
+
+    /// The directories of a cgroup to which limits are written, with version 1.
+    fn limited_directories(&self, path: &str, limits: &CgroupLimits) -> Vec<PathBuf> {
+        let inside = path.trim_start_matches('/');
+        let CgroupFiles::V1(hierarchies) = self else { return Vec::new() };
+        let mut directories = Vec::new();
+        for (controller, ..) in self.writes(limits) {
+            let Some(root) = hierarchies.get(controller) else { continue };
+            let directory = root.join(inside);
+            if !directories.contains(&directory) {
+                directories.push(directory);
+            }
+        }
+        directories
+    }
+
     /// Makes a cgroup and its ancestors.
     pub fn create(&self, path: &str, filesystem: &dyn Filesystem) -> io::Result<()> {
         for (name, directory) in self.directories(path) {

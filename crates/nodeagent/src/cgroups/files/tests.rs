@@ -133,6 +133,30 @@ fn version_1_has_a_directory_per_hierarchy() {
 }
 
 #[test]
+fn the_cgroup_of_a_pod_is_made_where_its_limits_are() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = |name: &str| dir.path().join(name);
+    let names = ["cpu", "cpuset", "devices", "memory", "pids"];
+    for name in names {
+        std::fs::create_dir_all(root(name).join("kubepods")).unwrap();
+    }
+    let files = CgroupFiles::V1(names.map(|name| (name.to_owned(), root(name))).into());
+    let limits = CgroupLimits { cpu_shares: Some(2), pids: Some(300), ..CgroupLimits::default() };
+    assert!(!files.is_limited("/kubepods/podu", &limits));
+    assert!(files.create_limited("/kubepods/podu", &limits, &LinuxFilesystem).unwrap());
+    let made = names.map(|name| root(name).join("kubepods/podu").exists());
+    assert_eq!(made, [true, false, false, false, true]);
+    assert!(files.is_limited("/kubepods/podu", &limits) && files.is_anywhere("/kubepods/podu"));
+    // the limits of one that was there are compared before they are written
+    assert!(!files.create_limited("/kubepods/podu", &limits, &LinuxFilesystem).unwrap());
+    std::fs::remove_dir_all(root("pids").join("kubepods")).unwrap();
+    assert!(!files.create_limited("/kubepods/podu", &limits, &LinuxFilesystem).unwrap());
+    assert!(files.is_limited("/kubepods/podu", &limits), "one hierarchy has lost it");
+    files.remove("/kubepods/podu", &LinuxFilesystem).unwrap();
+    assert_eq!(files.children("/kubepods"), Vec::<String>::new());
+}
+
+#[test]
 fn removal_goes_from_the_leaves_up() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::create_dir_all(dir.path().join("kubepods/podu/a/b")).unwrap();

@@ -156,6 +156,9 @@ impl Runtime for SimulatedRuntime {
                 if !state.sandboxes.contains_key(sandbox) {
                     return Err(not_found("sandbox", sandbox));
                 }
+                if state.absent_images.contains(&config.image) {
+                    return Err(not_found("image", &config.image));
+                }
                 let id = next_id(simulation, &mut state, "c");
                 let behaviour = simulation.map(|it| it.container(sandbox_config, config));
                 if let Some(behaviour) = behaviour.filter(|it| *it != Behaviour::default()) {
