@@ -11,13 +11,15 @@ UID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z| [+]0000 UTC)( m=[+]\d+\.\d+)?")
 REPLACED = [
     (UID, "<uid>"),
-    (re.compile(r"\(?0x[0-9a-f]{9,12}\)?"), "<pointer>"),
+    (re.compile(r"\(?0x[0-9a-f]{9,12}\)?|(?<=\))\(0x1\)"), "<pointer>"),
     (re.compile(r"selfType\d+"), "<self>"),
     (re.compile(r"\b10\.0\.\d{1,3}\.\d{1,3}\b"), "<ip>"),
     (re.compile(r'(resourceVersion\\*":\\*"|ResourceVersion in record \()\d+'), r"\1<version>"),
     (re.compile(r"\b\d+\.\d+\.\d+\.\d+:\d{4,5}$"), "<server>"),
     # the name of a scheme depends on the compiler that built upstream
     (re.compile(r'in scheme \\*"[\w./-]+\.go:\d+'), 'in scheme "<scheme>'),
+    # and so does what is left of a time whose year is no number
+    (re.compile(r'(cannot parse \\*")[^"\\]*(\\*" as \\*"2006\\*")'), r"\1<rest>\2"),
     # the group of kinds that moved is chosen at each start
     (re.compile(r"\b((?:Deployment|DaemonSet|ReplicaSet|Ingress|NetworkPolicy)\.)(?:extensions|apps|networking\.k8s\.io)"), r"\1<group>"),
 ]
@@ -49,6 +51,16 @@ class Pairs:
         """Whether the two values have been seen together only."""
         forth = self.pairs.setdefault((scope, 0, left), right) == right
         return self.pairs.setdefault((scope, 1, right), left) == left and forth
+
+    def versions(self, left, right):
+        """What to call two versions of an object that do not belong together; nothing if they do."""
+        seen = [("version", side, value) in self.pairs for side, value in enumerate((left, right))]
+        if self.pair("version", left, right):
+            return None
+        if seen[0] != seen[1]:
+            # one server has written where the other has not; from here on these two belong together
+            self.pairs["version", 0, left], self.pairs["version", 1, right] = right, left
+        return tuple("version before" if it else "new version" for it in seen)
 
     def expect_generated(self, body):
         """Remembers the prefix of a name that the servers generate, which errors show."""
@@ -116,6 +128,11 @@ class Comparison:
             if not (key in CHOSEN and type(left) is type(right) is int):
                 self.differ(path, left, right)
 
+    def versions(self, left, right):
+        versions = shown_version(left), shown_version(right)
+        if all(versions):
+            self.texts(*versions, "/metadata/resourceVersion", "resourceVersion")
+
     def generated(self, left, right):
         prefix = left["generateName"]
         if left["name"][:-5] == right["name"][:-5] and len(left["name"]) == len(right["name"]) and prefix:
@@ -123,8 +140,9 @@ class Comparison:
 
     def texts(self, left, right, path, key):
         if key == "resourceVersion" and left.isdigit() and right.isdigit():
-            if not self.pairs.pair("version", left, right):
-                self.differ(path, "version of the object", "another version")
+            words = self.pairs.versions(left, right)
+            if words:
+                self.differ(path, *words)
             return
         if left == right or key in CHOSEN and left and right:
             return
@@ -191,6 +209,24 @@ def tree(data, pairs, side):
     return [[number, "<moment>" if wire == 0 and abs(value - datetime.datetime.now().timestamp()) < 86400 else
              value if wire == 0 else tree(value, pairs, side) if wire == 2 else value.hex()]
             for number, wire, value in message]
+
+
+YAML_METADATA = re.compile(r"(?m)^metadata:\n((?:  .*\n?)+)")
+YAML_VERSION = re.compile(r'(?m)^  resourceVersion: "(\d+)"$')
+
+
+def shown_version(response):
+    """The version of the one object that a response in YAML or protobuf shows; the texts are compared without it."""
+    if response.body.startswith(b"k8s\0"):
+        message = response.body[4:]
+        for place in (2, 1, 6):
+            message = next((value for number, wire, value in fields(message) or [] if (number, wire) == (place, 2)), b"")
+        text = message.decode(errors="replace")
+        return text if text.isdigit() else None
+    text = response.body.decode(errors="replace")
+    metadata = None if re.search("(?m)^(items|rows):", text) else YAML_METADATA.search(text)
+    found = metadata and YAML_VERSION.search(metadata[1])
+    return found and found[1]
 
 
 def document(response, unordered):
@@ -278,6 +314,44 @@ def without_consequences(found, bodies):
     return found
 
 
+def outcome(response, pairs, side):
+    """The status of a response in protobuf, as that of one in JSON is compared."""
+    if response.status < 400:
+        return "success"
+    body = next((value for number, wire, value in fields(response.body[4:]) or [] if (number, wire) == (2, 2)), b"")
+    message = next((value for number, wire, value in fields(body) or [] if (number, wire) == (3, 2)), b"")
+    return {"code": response.status, "message": pairs.text(message.decode(errors="replace"), side)}
+
+
+MISTYPED = re.compile(r'in body must be of type (string|number|integer|boolean|array): "object"$')
+
+
+def below_mistyped(response):
+    """The paths of objects that a custom resource has in the place of another type, as the causes of an error name them."""
+    try:
+        causes = json.loads(response.body)["details"]["causes"]
+        return {it["field"] for it in causes if MISTYPED.search(it["message"])}
+    except (ValueError, TypeError, KeyError):
+        return set()
+
+
+def without_mistyped(left, right, warnings, found):
+    """The differences of two errors, apart from fields inside of an object in the place of another type, which is one."""
+    paths = tuple(path + "." for path in below_mistyped(left) & below_mistyped(right))
+    if not paths:
+        return found
+    def others(items, path_of):
+        return [it for it in items if not path_of(it).startswith(paths)]
+    def warned(warning):
+        return warning.partition('unknown field \\"')[2]
+    def causes(response):
+        return sorted(others(json.loads(response.body)["details"]["causes"], lambda it: it["field"]), key=json.dumps)
+    same = {"Warning": others(warnings[0], warned) == others(warnings[1], warned),
+            "/details/causes": causes(left) == causes(right)}
+    kept = [it for it in found if not same.get(re.sub(r"^(/details/causes)/.*", r"\1", it[0]))]
+    return kept + [("fields of an object in the place of another type", *it[1:]) for it in found if it not in kept][:1]
+
+
 def compare(left, right, pairs, unordered=False):
     """The differences of two responses, as (path, left, right); the order of a list counts unless it is `unordered`."""
     result = Comparison(pairs)
@@ -291,9 +365,12 @@ def compare(left, right, pairs, unordered=False):
     if warnings[0] != warnings[1]:
         result.differ("Warning", *warnings)
     if left.body.startswith(b"k8s\0") and right.body.startswith(b"k8s\0"):
+        if left.status != right.status:
+            return [("status", *(outcome(response, pairs, side) for side, response in enumerate((left, right))))]
         trees = tree(left.body[4:], pairs, 0), tree(right.body[4:], pairs, 1)
         if trees[0] != trees[1]:
             result.values(*trees, "protobuf")
+        result.versions(left, right)
         return result.found
     try:
         bodies = [document(response, unordered) for response in (left, right)]
@@ -311,12 +388,13 @@ def compare(left, right, pairs, unordered=False):
             lines = [text.split("\n") for text in texts]
             odd = [(one, other) for one, other in zip(*lines) if one != other] or [(len(lines[0]), len(lines[1]))]
             result.differ("text", *odd[0])
+        result.versions(left, right)
         return result.found
     arrange(*bodies, pairs)
     if has_overwritten_paths(bodies[0], json.loads(right.body)):
         return [("/details/causes", "overwritten paths", "paths")]
     result.values(*bodies)
-    return without_consequences(result.found, bodies)
+    return without_mistyped(left, right, warnings, without_consequences(result.found, bodies))
 
 
 def written(value):

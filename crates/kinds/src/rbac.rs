@@ -24,6 +24,11 @@ const REPEATED: [MetadataRules; 5] = [
     MetadataRules::Change,
 ];
 
+/// Names of roles and bindings fit into a path, and so do prefixes of them, even `.` and `..`, which a name would continue.
+fn role_name(name: &str, _prefix: bool) -> Vec<String> {
+    metadata::path_name(name, false)
+}
+
 /// Roles within a namespace.
 pub fn role_hooks() -> Hooks {
     Hooks {
@@ -34,7 +39,7 @@ pub fn role_hooks() -> Hooks {
         },
         write: WriteHooks {
             repeated_metadata_errors: RepeatedMetadataErrors(&REPEATED),
-            name_rule: Some(metadata::path_name),
+            name_rule: Some(role_name),
             ..WriteHooks::default()
         },
         ..Hooks::default()
@@ -51,7 +56,7 @@ pub fn cluster_role_hooks() -> Hooks {
         },
         write: WriteHooks {
             repeated_metadata_errors: RepeatedMetadataErrors(&REPEATED),
-            name_rule: Some(metadata::path_name),
+            name_rule: Some(role_name),
             ..WriteHooks::default()
         },
         ..Hooks::default()
@@ -97,7 +102,7 @@ fn binding_hooks() -> Hooks {
         decode: DecodeHooks { default: Some(default), ..DecodeHooks::default() },
         write: WriteHooks {
             repeated_metadata_errors: RepeatedMetadataErrors(&REPEATED),
-            name_rule: Some(metadata::path_name),
+            name_rule: Some(role_name),
             ..WriteHooks::default()
         },
         read: ReadHooks { cells: Some(binding_cells), ..ReadHooks::default() },

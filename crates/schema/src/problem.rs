@@ -225,6 +225,45 @@ pub fn format_value(value: &Value) -> String {
     }
 }
 
+/// A value without a table as messages show it, with Go types for lists and maps: `map[string]interface {}{"a":1}`.
+pub fn go_syntax(value: &Value) -> String {
+    go_syntax_with(value, &format_value)
+}
+
+/// The same, with a text for values that are kept as JSON.
+pub fn go_syntax_with(value: &Value, show_json: &dyn Fn(&Value) -> String) -> String {
+    let mut out = String::new();
+    write_go_syntax(value, show_json, &mut out);
+    out
+}
+
+fn write_go_syntax(value: &Value, show_json: &dyn Fn(&Value) -> String, out: &mut String) {
+    match value {
+        Value::Null => out.push_str("interface {}(nil)"),
+        Value::Float(number) => out.push_str(&float_text(*number)),
+        Value::Json(_) => out.push_str(&show_json(value)),
+        Value::List(items) => {
+            out.push_str("[]interface {}{");
+            for (nth, item) in items.iter().enumerate() {
+                out.push_str(if nth > 0 { ", " } else { "" });
+                write_go_syntax(item, show_json, out);
+            }
+            out.push('}');
+        }
+        Value::Map(map) => {
+            out.push_str("map[string]interface {}{");
+            for (nth, (name, value)) in map.iter().enumerate() {
+                out.push_str(if nth > 0 { ", " } else { "" });
+                out.push_str(&quoted(name));
+                out.push(':');
+                write_go_syntax(value, show_json, out);
+            }
+            out.push('}');
+        }
+        Value::Bool(_) | Value::Int(_) | Value::String(_) => out.push_str(&format_value(value)),
+    }
+}
+
 /// A number with a fraction as messages show it: `1000.5`, `1e+20`.
 pub fn float_text(number: f64) -> String {
     let text = format!("{number:e}");
@@ -240,6 +279,17 @@ pub fn float_text(number: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn values_without_a_table_have_go_types() {
+        let mut value = Value::map();
+        value.set(&["a"], "x");
+        value.set(&["b"], Value::List(vec![Value::Int(1), Value::Null]));
+        let expected = r#"map[string]interface {}{"a":"x", "b":[]interface {}{1, interface {}(nil)}}"#;
+        assert_eq!(go_syntax(&value), expected);
+        assert_eq!(go_syntax(&Value::Float(1e30)), "1e+30");
+        assert_eq!(go_syntax(&Value::List(Vec::new())), "[]interface {}{}");
+    }
 
     #[test]
     fn problems_are_limited_in_size() {

@@ -144,6 +144,18 @@ impl<'a> Reader<'a> {
         Ok(number)
     }
 
+    /// The message about four characters that begin with a digit and are no number shows what comes after them.
+    fn year(&mut self) -> Result<u32, TimeError> {
+        let begins = self.rest.starts_with(|c: char| c.is_ascii_digit());
+        self.number(4, "2006").map_err(|why| match self.rest.get(4..) {
+            Some(rest) if begins => {
+                self.rest = rest;
+                self.failed("2006")
+            }
+            _ => why,
+        })
+    }
+
     fn ranged(
         &mut self,
         wanted: &str,
@@ -165,7 +177,7 @@ impl<'a> Reader<'a> {
 
     /// Seconds since the epoch and nanoseconds within the second.
     fn read(mut self, micros: bool) -> Result<(i64, u32), TimeError> {
-        let year = self.number(4, "2006")?;
+        let year = self.year()?;
         self.literal("-")?;
         let month = self.ranged("01", "month", 1..=12)?;
         self.literal("-")?;
@@ -396,6 +408,10 @@ mod tests {
         assert_eq!(
             why("2020-01-02"),
             r#"parsing time "2020-01-02" as "2006-01-02T15:04:05Z07:00": cannot parse "" as "T""#
+        );
+        assert_eq!(
+            why("1.2.3.4"),
+            r#"parsing time "1.2.3.4" as "2006-01-02T15:04:05Z07:00": cannot parse "3.4" as "2006""#
         );
         let text = r#"parsing time "\xc3\xa9\x0a" as "2006-01-02T15:04:05Z07:00": cannot parse "\xc3\xa9\x0a" as "2006""#;
         assert_eq!(why("é\n"), text);

@@ -358,6 +358,13 @@ async fn a_body_of_another_kind_is_decoded_as_that_kind_first() {
     let why = "converting (v1.Secret) to (core.ConfigMap): unknown conversion";
     assert_eq!(message(&answer), format!("{handled}{why}"));
 
+    // the times of a map have the name of their type, one alone is a string
+    let budget = r#"{"metadata":{"name":"x"},"status":{"disruptedPods":"now"}}"#;
+    let budgets = "/apis/policy/v1/namespaces/default/poddisruptionbudgets";
+    let answer = post(&cluster, budgets, budget).await.code(400);
+    let field = "Go struct field PodDisruptionBudgetStatus.status.disruptedPods of type map[string]v1.Time";
+    assert!(message(&answer).ends_with(&format!("json: cannot unmarshal string into {field}")), "{answer:?}");
+
     let scaler = |spec: &str| {
         let kind = r#""apiVersion":"autoscaling/v2","kind":"HorizontalPodAutoscaler""#;
         format!(r#"{{{kind},"metadata":{{"name":"x"}},"spec":{spec}}}"#)

@@ -409,3 +409,133 @@ async fn an_unreadable_time_in_the_metadata_is_reported_before_other_types() {
     let refused = message(&cluster.post(&things, thing).await.code(400));
     assert!(refused.ends_with(r#"cannot parse "" as "2006""#), "{refused}");
 }
+
+#[tokio::test]
+async fn an_error_in_an_embedded_object_shows_it_as_it_was_sent() {
+    let embedded = json!({"type": "object", "x-kubernetes-embedded-resource": true,
+        "properties": {"spec": {"type": "object"}}});
+    let (cluster, things) =
+        things(&[version("v1", json!({"type": "object", "properties": {"e": embedded}}))]).await;
+    let map = "map[string]interface {}";
+    let cases = [
+        (
+            json!({"kind": {"metadata": "a,b", "z": [1, null]}}),
+            format!(
+                "spec.e.kind: Invalid value: {map}{{\"metadata\":\"a,b\", \"z\":[]interface {{}}{{1, interface {{}}(nil)}}}}: \
+                must be a string"
+            ),
+        ),
+        (
+            json!({"kind": "P", "metadata": {"labels": 5}}),
+            format!(
+                "spec.e.metadata: Invalid value: {map}{{\"labels\":5}}: json: cannot unmarshal number into Go struct field \
+                ObjectMeta.labels of type map[string]string"
+            ),
+        ),
+        (
+            json!({"kind": "P", "metadata": ["a"]}),
+            "spec.e.metadata: Invalid value: []interface {}{\"a\"}: json: cannot unmarshal array into Go value of type \
+                v1.ObjectMeta"
+                .to_owned(),
+        ),
+    ];
+    for (mut object, expected) in cases {
+        object["apiVersion"] = "v1".into();
+        let body = json!({"apiVersion": api_version(&things), "kind": "Thing", "metadata": {"name": "t"},
+            "spec": {"e": object}});
+        let refused = cluster.post(&things, body).await.code(400);
+        assert_eq!(
+            message(&refused),
+            format!("Thing in version \"v1\" cannot be handled as a Thing: {expected}")
+        );
+    }
+}
+
+#[tokio::test]
+async fn an_empty_list_in_a_definition_is_not_none() {
+    let (cluster, things) = things(&[version("v1", json!({"type": "object"}))]).await;
+    let group = api_version(&things).split('/').next().unwrap_or_default().to_owned();
+    let status = format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/things.{group}/status");
+    for conditions in [json!([]), json!(null)] {
+        let patch = json!({"status": {"conditions": conditions}});
+        let patched = cluster.patch(&status, patch).content_type(MERGE).await.code(200).json();
+        assert_eq!(patched["status"]["conditions"], conditions);
+    }
+}
+
+#[tokio::test]
+async fn a_whole_float_in_the_place_of_another_type_is_a_number() {
+    let field = |kind: &str| json!({"type": kind});
+    let properties = json!({"s": field("string"), "b": field("boolean"), "o": field("object"),
+        "l": {"type": "array", "items": field("string")}, "i": field("integer"), "n": field("number"),
+        "p": {"type": "object", "x-kubernetes-preserve-unknown-fields": true},
+        "m": {"type": "object", "additionalProperties": field("string")}});
+    let (cluster, things) =
+        things(&[version("v1", json!({"type": "object", "properties": properties}))]).await;
+    let post = async |spec: Value| {
+        let body = json!({"apiVersion": api_version(&things), "kind": "Thing", "metadata": {"name": "t"},
+            "spec": spec});
+        cluster.post(&things, body).await
+    };
+    for (field, wanted) in
+        [("s", "string"), ("b", "boolean"), ("o", "object"), ("l", "array"), ("p", "object")]
+    {
+        for (value, found) in [(json!(2.0), "number"), (json!(2), "integer")] {
+            let refused = post(json!({ field: value })).await.code(422);
+            let expected = format!("spec.{field} in body must be of type {wanted}: \"{found}\"");
+            assert!(message(&refused).ends_with(&expected), "{}", refused.text());
+        }
+    }
+    let refused = post(json!({"m": {"a": 2.0}})).await.code(422);
+    assert!(message(&refused).ends_with(r#"spec.m.a in body must be of type string: "number""#));
+    // where a number is expected it is one like any other
+    let created = post(json!({"i": 2.0, "n": 2.0})).await.code(201).json();
+    assert_eq!(created["spec"], json!({"i": 2, "n": 2}));
+}
+
+#[tokio::test]
+async fn an_apply_in_another_version_removes_structures_that_the_earlier_version_declares() {
+    let fields = json!({"type": "object", "properties": {"x": {"type": "string"}}});
+    let mut open = version("v1", json!({}));
+    open["schema"]["openAPIV3Schema"] =
+        json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let (cluster, things) = things(&[version("v2", fields), open]).await;
+    let applied = json!({"metadata": {"name": "t"}, "spec": {"x": "z"}});
+    apply(&cluster, &things, "a", applied).await.code(201);
+    let in_v1 = things.replace("/v2/", "/v1/");
+    let applied = apply(&cluster, &in_v1, "a", json!({"metadata": {"name": "t"}})).await.code(200).json();
+    assert_eq!(applied.get("spec"), None, "{applied}");
+}
+
+#[tokio::test]
+async fn a_patch_of_a_status_may_name_another_kind_and_version() {
+    let mut with_status = version("v1", json!({"type": "object"}));
+    with_status["schema"]["openAPIV3Schema"]["properties"]["status"] =
+        json!({"type": "object", "properties": {"s": {"type": "string"}}});
+    with_status["subresources"] = json!({"status": {}});
+    let (cluster, things) = things(&[with_status]).await;
+    let body = json!({"apiVersion": api_version(&things), "kind": "Thing", "metadata": {"name": "t"}});
+    cluster.post(&things, body).await.code(201);
+    let patch = json!({"apiVersion": "other/v7", "kind": "Other", "status": {"s": "x"}});
+    let path = format!("{things}/t/status");
+    let patched = cluster.patch(&path, patch).content_type(MERGE).await.code(200).json();
+    assert_eq!(patched["apiVersion"], api_version(&things));
+    assert_eq!(patched["kind"], "Thing");
+    assert_eq!(patched["status"], json!({"s": "x"}));
+    let patch = json!({"apiVersion": "other/v7", "status": {"s": 5}});
+    let refused = cluster.patch(&path, patch).content_type(MERGE).await.code(422);
+    assert!(message(&refused).ends_with(r#"status.s in body must be of type string: "integer""#));
+}
+
+#[tokio::test]
+async fn a_strategic_patch_of_a_definition_is_read_in_the_order_of_its_fields() {
+    let (cluster, things) = things(&[version("v1", json!({"type": "object"}))]).await;
+    let group = api_version(&things).split('/').next().unwrap_or_default().to_owned();
+    let path = format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/things.{group}");
+    let schema = json!({"type": "object", "additionalProperties": [1]});
+    let patch = json!({"spec": {"versions": [{"name": "v1", "schema": {"openAPIV3Schema": schema}}]},
+        "status": {"storedVersions": [[]]}});
+    let refused =
+        cluster.patch(&path, patch).content_type("application/strategic-merge-patch+json").await.code(422);
+    assert!(message(&refused).ends_with("boolean or JSON schema expected"), "{}", refused.text());
+}

@@ -309,6 +309,25 @@ async fn an_apply_in_another_version_keeps_what_only_that_version_has() {
     apply(&other, json!({"a": "x"})).await.code(201);
     let applied = apply(&things, json!({"own": "y"})).await.code(200).json();
     assert_eq!(applied["spec"], json!({"own": "y"}), "{applied}");
+    // fields that the older version has in annotations
+    let apply = |version: &str, fields: Value| {
+        let mut spec = json!({"scaleTargetRef": {"kind": "D", "name": "d"}, "maxReplicas": 3});
+        spec.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        let config = json!({"apiVersion": format!("autoscaling/{version}"), "kind": "HorizontalPodAutoscaler",
+            "metadata": {"name": "a"}, "spec": spec});
+        let path = format!(
+            "/apis/autoscaling/{version}/namespaces/default/horizontalpodautoscalers/a?fieldManager=m"
+        );
+        cluster.request(Method::PATCH, &path).body(config).content_type(APPLY)
+    };
+    apply("v1", json!({"minReplicas": 2})).await.code(201);
+    let memory = json!([{"type": "Resource", "resource": {"name": "memory",
+        "target": {"type": "AverageValue", "averageValue": "1Gi"}}}]);
+    let window = json!({"scaleDown": {"stabilizationWindowSeconds": 3}});
+    let applied = apply("v2", json!({"metrics": memory, "behavior": window})).await.code(200).json();
+    let spec = &applied["spec"];
+    assert_eq!((&spec["metrics"], &spec["minReplicas"]), (&memory, &json!(1)), "{applied}");
+    assert_eq!(spec["behavior"]["scaleDown"]["stabilizationWindowSeconds"], 3, "{applied}");
 }
 
 #[tokio::test]

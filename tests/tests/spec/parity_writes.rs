@@ -93,9 +93,12 @@ async fn a_patch_at_the_root_puts_an_object_there_or_nothing() {
     );
     // without its version nothing is known of an object, not even its name
     let expected = "the name of the object (c based on URL) was undeterminable: name must be provided";
-    for (media, text) in
-        [(JSON, r#"[{"op":"remove","path":"/apiVersion"}]"#), (MERGE, r#"{"apiVersion":null}"#)]
-    {
+    let patches = [
+        (JSON, r#"[{"op":"remove","path":"/apiVersion"}]"#),
+        (MERGE, r#"{"apiVersion":null}"#),
+        (MERGE, r#"{"apiVersion":"/"}"#),
+    ];
+    for (media, text) in patches {
         let answer = send(&cluster, &path, media, text).await.code(400);
         assert_eq!(message(&answer), expected);
         let warned = |field: &str| format!(r#"299 - "unknown field \"{field}\"""#);
@@ -588,4 +591,19 @@ async fn an_update_keeps_the_deletion_timestamp() {
             "is invalid: metadata.deletionGracePeriodSeconds: Invalid value: 10: field is immutable"
         )
     );
+}
+
+#[tokio::test]
+async fn a_prefix_of_the_name_of_a_role_is_checked_like_a_name() {
+    let cluster = Cluster::start().await;
+    let rbac = "/apis/rbac.authorization.k8s.io/v1";
+    let collections = ["namespaces/default/roles", "clusterroles"].map(|it| format!("{rbac}/{it}"));
+    for collection in collections {
+        let refused = cluster.post(&collection, json!({"metadata": {"generateName": ".."}})).await;
+        let refused = refused.refused(422, "Invalid");
+        let cause = &refused["details"]["causes"][0];
+        assert_eq!(cause["field"], "metadata.generateName", "{refused}");
+        assert_eq!(cause["message"], "Invalid value: \"..\": may not be '..'");
+    }
+    cluster.create(CONFIGMAPS, json!({"metadata": {"generateName": "a-"}})).await;
 }

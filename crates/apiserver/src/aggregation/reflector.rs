@@ -99,6 +99,7 @@ impl Reflector {
         loop {
             let mut changes: Vec<Arc<Event<Object>>> = Vec::new();
             tokio::select! {
+                biased;
                 result = self.watcher.recv_batch(&mut changes, MAX_CHANGES) => match result {
                     None => return,
                     Some(Ok(_)) => {
@@ -283,6 +284,7 @@ async fn check_periodically(
         loop {
             write_status(api, &own, &remote.name, &availability).await;
             let going_on = tokio::select! {
+                biased;
                 () = next.sleep() => break,
                 going_on = changes(&mut service) => going_on,
                 going_on = changes(&mut endpoints) => going_on,

@@ -130,6 +130,11 @@ impl Definitions {
         loop {
             let mut changes: Vec<Arc<Event<Object>>> = Vec::new();
             tokio::select! {
+                biased;
+                Some(Ok(name)) = self.cleaning.join_next() => {
+                    self.names_in_cleanup.remove(&name);
+                    self.update_all(vec![name]).await;
+                }
                 result = self.watcher.recv_batch(&mut changes, MAX_CHANGES) => match result {
                     None => return,
                     Some(Ok(_)) => {
@@ -142,10 +147,6 @@ impl Definitions {
                     }
                     Some(Err(_)) => self.reload().await,
                 },
-                Some(Ok(name)) = self.cleaning.join_next() => {
-                    self.names_in_cleanup.remove(&name);
-                    self.update_all(vec![name]).await;
-                }
             }
         }
     }

@@ -241,6 +241,12 @@ impl Fairness {
         let mut upkeep = Interval::upkeep(&self.world, Upkeep::check(RECONCILE_INTERVAL));
         loop {
             tokio::select! {
+                biased;
+                _ = lending.tick() => {
+                    let (fraction, borrowings) = self.plan.load().lend(self.seats);
+                    self.borrowings.store(Arc::new((fraction, Arc::new(borrowings))));
+                }
+                _ = upkeep.tick() => objects::ensure(&api).await,
                 more = changes.next() => {
                     if !more {
                         return;
@@ -249,11 +255,6 @@ impl Fairness {
                     objects::update_statuses(&api).await;
                     self.read(&api);
                 }
-                _ = lending.tick() => {
-                    let (fraction, borrowings) = self.plan.load().lend(self.seats);
-                    self.borrowings.store(Arc::new((fraction, Arc::new(borrowings))));
-                }
-                _ = upkeep.tick() => objects::ensure(&api).await,
             }
         }
     }

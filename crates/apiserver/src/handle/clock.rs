@@ -104,6 +104,8 @@ impl Service {
                 let begin = clock.elapsed();
                 let mut changes = Changes::new(self.api.storage.collections());
                 let is_settled = changes.follow(clock, &movement, || self.api.storage.collections()).await;
+                // what has expired
+                self.api.storage.store.tick().await;
                 let moved = clock.elapsed().saturating_sub(begin);
                 tracing::info!(?moved, user = context.user.name, "the clock was moved");
                 let nanos = i64::try_from(moved.as_nanos()).unwrap_or(i64::MAX);

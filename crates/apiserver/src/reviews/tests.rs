@@ -143,12 +143,12 @@ async fn components_are_listed_with_their_health() {
         rest::options::ListOptions { field_selector: "metadata.name=etcd-0".into(), ..Default::default() };
     let page = api.list_virtual(&resource, &*virtual_resource, "", &options).await.unwrap();
     assert_eq!(page.items.len(), 1);
-    assert!(String::from_utf8_lossy(&page.items[0].json).contains(r#""status":"True""#));
+    assert!(String::from_utf8_lossy(page.items[0].json()).contains(r#""status":"True""#));
     assert_eq!(api.get_virtual(&resource, &*virtual_resource, "", "x").await.unwrap_err().code, 500);
     let all = api.list_virtual(&resource, &*virtual_resource, "", &Default::default()).await.unwrap().items;
     let of = |name: &str| {
         let named = format!("\"name\":\"{name}\"");
-        let texts = all.iter().map(|it| String::from_utf8_lossy(&it.json).into_owned());
+        let texts = all.iter().map(|it| String::from_utf8_lossy(it.json()).into_owned());
         texts.into_iter().find(|text| text.contains(&named)).unwrap()
     };
     assert!(of("controller-manager").contains(r#""message":"ok""#));
@@ -180,6 +180,6 @@ async fn a_component_elsewhere_is_as_healthy_as_its_lease() {
         crate::loopback::write(&api, target, &lease).await.unwrap();
         let virtual_resource = of(kind, &sources).unwrap();
         let read = api.get_virtual(&resource, &*virtual_resource, "", "scheduler").await.unwrap();
-        assert!(String::from_utf8_lossy(&read.json).contains(expected), "{renewed}");
+        assert!(String::from_utf8_lossy(read.json()).contains(expected), "{renewed}");
     }
 }

@@ -26,7 +26,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio_rustls::server::TlsStream;
@@ -52,7 +52,6 @@ const BUFFER_BYTES: usize = 64 << 10;
 
 /// State shared by all connections of a listener.
 pub(super) struct Server<H> {
-    tls: Tls,
     limits: Limits,
     handler: Arc<H>,
     shutdown: Shutdown,
@@ -75,11 +74,10 @@ pub(super) struct Server<H> {
 }
 
 impl<H> Server<H> {
-    pub(super) fn new(tls: Tls, limits: Limits, handler: Arc<H>, shutdown: Shutdown, world: World) -> Self {
+    pub(super) fn new(limits: Limits, handler: Arc<H>, shutdown: Shutdown, world: World) -> Self {
         let http1 = http1_of(&limits);
         let connection_limit = ConnectionLimit::new(limits.max_connections);
         Self {
-            tls,
             limits,
             handler,
             shutdown,
@@ -132,12 +130,12 @@ fn http2_of(limits: &Limits, requests: Requests) -> http2::Builder<Requests> {
 /// Serves a connection to its end, or until it is upgraded. Its permit is released once its socket is closed.
 pub(super) async fn serve<H: Handler>(
     server: Arc<Server<H>>,
-    tcp: TcpStream,
-    remote: SocketAddr,
+    tls: Arc<Tls>,
+    (tcp, remote): (TcpStream, SocketAddr),
     activity: Arc<Activity>,
     permit: OwnedSemaphorePermit,
 ) {
-    let handshake = timeout(server.limits.handshake_timeout, handshake(&server, tcp));
+    let handshake = timeout(server.limits.handshake_timeout, handshake(&tls, tcp));
     let stream = tokio::select! {
         done = handshake => match done {
             Ok(Ok(stream)) => stream,
@@ -146,7 +144,22 @@ pub(super) async fn serve<H: Handler>(
         },
         () = server.shutdown.wait_for_stop() => return,
     };
-    let peer = Arc::new(peer_of(&server, &stream, remote));
+    let peer = peer_of(&server, &tls, &stream, remote);
+    serve_stream(server, stream, peer, activity, permit).await;
+}
+
+/// The same for the stream of a peer that is known.
+pub(super) async fn serve_stream<H, S>(
+    server: Arc<Server<H>>,
+    stream: S,
+    peer: Peer,
+    activity: Arc<Activity>,
+    permit: OwnedSemaphorePermit,
+) where
+    H: Handler,
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let (remote, peer) = (peer.remote, Arc::new(peer));
     let io = TimedTransport::new(stream, activity.clone(), permit, &server.limits, peer.http2);
     let service = service_fn({
         let (server, activity, peer) = (server.clone(), activity.clone(), peer.clone());
@@ -184,7 +197,7 @@ pub(super) async fn serve<H: Handler>(
         drive(&server, &activity, connection, Some(http2_state), |c| c.graceful_shutdown()).await
     } else {
         let connection = server.http1.serve_connection(TokioIo::new(io), service).with_upgrades();
-        drive(&server, &activity, connection, None, |c| c.graceful_shutdown()).await
+        drive(&server, &activity, connection, None::<Http2State<S>>, |c| c.graceful_shutdown()).await
     };
     match ended {
         Err(error) if is_client_violation(&error) => server.report_violation(remote, &error),
@@ -225,7 +238,7 @@ fn is_client_violation(error: &hyper::Error) -> bool {
     }
 }
 
-async fn handshake<H>(server: &Server<H>, mut tcp: TcpStream) -> io::Result<TlsStream<TcpStream>> {
+async fn handshake(tls: &Tls, mut tcp: TcpStream) -> io::Result<TlsStream<TcpStream>> {
     tcp.set_nodelay(true)?;
     let mut start = [0; 5];
     let peeked = tcp.peek(&mut start).await?;
@@ -234,7 +247,7 @@ async fn handshake<H>(server: &Server<H>, mut tcp: TcpStream) -> io::Result<TlsS
         return Err(io::Error::other("client sent an HTTP request to an HTTPS server"));
     }
     let came_to = tcp.local_addr()?.ip();
-    LOCAL_IP.scope(came_to, server.tls.acceptor.accept(tcp)).await
+    LOCAL_IP.scope(came_to, tls.acceptor.accept(tcp)).await
 }
 
 const PLAIN_HTTP_ANSWER: &[u8] = b"HTTP/1.0 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\n\
@@ -245,23 +258,24 @@ fn is_plain_http(start: &[u8]) -> bool {
     METHODS.contains(&start)
 }
 
-fn peer_of<H>(server: &Server<H>, stream: &TlsStream<TcpStream>, remote: SocketAddr) -> Peer {
+fn peer_of<H>(server: &Server<H>, tls: &Tls, stream: &TlsStream<TcpStream>, remote: SocketAddr) -> Peer {
     let (_, session) = stream.get_ref();
-    let certificate = session.peer_certificates().and_then(|chain| server.tls.clients.identify(chain));
+    let certificate = session.peer_certificates().and_then(|chain| tls.clients.identify(chain));
     let connection = server.connections.fetch_add(1, Ordering::Relaxed);
     Peer { connection, remote, certificate, http2: session.alpn_protocol() == Some(b"h2") }
 }
 
 /// Drives the connection until it ends or must be closed.
-async fn drive<H, C>(
+async fn drive<H, S, C>(
     server: &Server<H>,
     activity: &Activity,
     connection: C,
-    mut http2_state: Option<Http2State>,
+    mut http2_state: Option<Http2State<S>>,
     wind_down: impl Fn(Pin<&mut C>),
 ) -> hyper::Result<()>
 where
     H: Handler,
+    S: AsyncRead + AsyncWrite + Unpin,
     C: Future<Output = hyper::Result<()>>,
 {
     let mut connection = pin!(connection);
@@ -293,8 +307,8 @@ where
 }
 
 /// Additional state of an HTTP/2 connection.
-struct Http2State {
-    release: Release<FrameLimit<TimedTransport<TlsStream<TcpStream>>>>,
+struct Http2State<S> {
+    release: Release<FrameLimit<TimedTransport<S>>>,
     streams: StreamDriver,
 }
 
@@ -302,11 +316,15 @@ struct Http2State {
 const GATHER_ABOVE: usize = 8;
 
 /// Drives the connection and its streams, and flushes gathered writes.
-async fn turns<C: Future<Output = hyper::Result<()>>>(
+async fn turns<S, C>(
     mut connection: Pin<&mut C>,
-    http2_state: &mut Option<Http2State>,
+    http2_state: &mut Option<Http2State<S>>,
     activity: &Activity,
-) -> hyper::Result<()> {
+) -> hyper::Result<()>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+    C: Future<Output = hyper::Result<()>>,
+{
     let Some(Http2State { release, streams }) = http2_state else { return connection.await };
     // streams first: their frames are sent in the same turn
     let streaming = AtomicUsize::new(0);

@@ -39,6 +39,7 @@ mod quiet;
 mod rate_limit;
 mod shutdown;
 mod stream_driver;
+mod stream_server;
 mod tls;
 
 #[cfg(test)]
@@ -65,6 +66,7 @@ pub use in_memory::InMemory;
 pub use limits::Limits;
 pub(crate) use rate_limit::RateLimit;
 pub use shutdown::{Phase, Shutdown};
+pub use stream_server::StreamServer;
 pub use tls::{TlsMaterial, suites};
 
 /// Configuration of a listener.
@@ -131,11 +133,12 @@ fn listener(address: SocketAddr, share_port: bool) -> io::Result<TcpListener> {
 pub async fn run<H: Handler>(bound: BoundListener, handler: Arc<H>, shutdown: Shutdown) {
     let BoundListener { listener, local, tls, limits, world } = bound;
     let grace = limits.shutdown_grace;
+    let tls = Arc::new(tls);
     let files = tls.follow_files();
-    let server = Arc::new(connection::Server::new(tls, limits, handler, shutdown.clone(), world));
+    let server = Arc::new(connection::Server::new(limits, handler, shutdown.clone(), world));
     tokio::select! {
         () = files => {}
-        () = accept(&listener, &server) => {}
+        () = accept(&listener, &server, &tls) => {}
         () = shutdown.wait_for_stop() => {}
     }
     drop(listener);
@@ -147,13 +150,17 @@ pub async fn run<H: Handler>(bound: BoundListener, handler: Arc<H>, shutdown: Sh
     tracing::debug!(%local, "listener closed");
 }
 
-async fn accept<H: Handler>(listener: &TcpListener, server: &Arc<connection::Server<H>>) {
+async fn accept<H: Handler>(
+    listener: &TcpListener,
+    server: &Arc<connection::Server<H>>,
+    tls: &Arc<tls::Tls>,
+) {
     while let Some(permit) = server.connection_limit.enter().await {
-        let (tcp, remote) = accept_next(listener).await;
-        let server = server.clone();
+        let accepted = accept_next(listener).await;
+        let (server, tls) = (server.clone(), tls.clone());
         let activity = server.activity();
         let (bulk, load) = (server.bulk.clone(), activity.clone());
-        let connection = Box::pin(connection::serve(server, tcp, remote, activity, permit));
+        let connection = Box::pin(connection::serve(server, tls, accepted, activity, permit));
         bulk::spawn(bulk, load, connection);
     }
 }

@@ -2,7 +2,7 @@
 
 use schema::Value;
 pub(super) use schema::problem::float_text;
-use schema::problem::{format_value, quoted};
+use schema::problem::{format_value, go_syntax, quoted};
 
 /// The field of a problem that concerns the whole object.
 pub(super) const NOWHERE: &str = "<nil>";
@@ -11,7 +11,7 @@ pub(super) const NOWHERE: &str = "<nil>";
 pub(super) fn format_go(value: &Value) -> String {
     match value {
         Value::Null => quoted("null"),
-        other => format_go_part(other),
+        other => go_syntax(other),
     }
 }
 
@@ -30,24 +30,5 @@ pub(super) fn go_text(value: &Value) -> String {
         }
         Value::Float(number) => float_text(*number),
         other => format_value(other),
-    }
-}
-
-fn format_go_part(value: &Value) -> String {
-    match value {
-        Value::Null => "interface {}(nil)".to_owned(),
-        Value::List(items) => {
-            let items: Vec<_> = items.iter().map(format_go_part).collect();
-            format!("[]interface {{}}{{{}}}", items.join(", "))
-        }
-        Value::Map(map) => {
-            let entries: Vec<_> = map
-                .iter()
-                .map(|(name, value)| format!("{}:{}", quoted(name), format_go_part(value)))
-                .collect();
-            format!("map[string]interface {{}}{{{}}}", entries.join(", "))
-        }
-        Value::Float(number) => float_text(*number),
-        scalar => format_value(scalar),
     }
 }

@@ -33,7 +33,7 @@ use crate::{gates, read};
 use names::Names;
 use rest::hooks::{
     Context, CreateHooks, DecodeHooks, DeleteHooks, Hooks, MetadataRules, RepeatedMetadataErrors,
-    SubresourceHooks, Subresources, UpdateHooks, WriteHooks, apply_status,
+    StorageHooks, SubresourceHooks, Subresources, UpdateHooks, WriteHooks, apply_status,
 };
 use schema::problem::Problem;
 use schema::{Path, Value};
@@ -62,6 +62,8 @@ pub fn hooks() -> Hooks {
             holds: Some(|object| !read::has(object, &["metadata", "deletionTimestamp"])),
             ..DeleteHooks::default()
         },
+        // upstream stores definitions as JSON, which distinguishes an empty list from none
+        storage: StorageHooks { keeps_empty_lists: true, ..StorageHooks::default() },
         subresources: Subresources { parts: STATUS, ..Subresources::default() },
         ..Hooks::default()
     }

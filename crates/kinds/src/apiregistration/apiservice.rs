@@ -26,7 +26,7 @@ pub fn hooks() -> Hooks {
         },
         write: WriteHooks {
             repeated_metadata_errors: RepeatedMetadataErrors::CHANGE_FIRST,
-            name_rule: Some(metadata::path_name),
+            name_rule: Some(|name, _| metadata::path_name(name, false)),
             plain_finalizers: true,
             ..WriteHooks::default()
         },

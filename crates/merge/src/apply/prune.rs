@@ -12,7 +12,7 @@ use crate::managed::{
     AmbiguousItems, ConversionResult, Element, Entry, FieldSet, ManagedFields, Steps, owned,
 };
 use schema::table::{Ref, Shape, Type};
-use schema::{Map, Value};
+use schema::{Map, Value, decode};
 use std::collections::BTreeMap;
 
 /// Removes the fields that the manager gave up from the merged object.
@@ -25,16 +25,17 @@ pub(super) fn prune(
     if last.fields.is_empty() || nothing_given_up(write, last, managed) {
         return Ok(merged);
     }
-    if last.api_version == write.api_version {
-        return prune_in_version(write, write.ty, &last.api_version, merged, last, managed);
+    let version = &*last.api_version;
+    if version == write.api_version {
+        return prune_in_version(write, (write.ty, write.ty, version), merged, last, managed);
     }
-    match convert_to(write, &last.api_version, &merged) {
+    match convert_to(write, version, &merged) {
         // a field of a custom resource has one path in all versions, and may be undeclared in others
-        Conversion::Converted(..) if write.ty.loose => {
-            prune_in_version(write, write.ty, &last.api_version, merged, last, managed)
+        Conversion::Converted(ty, _) if write.ty.loose => {
+            prune_in_version(write, (write.ty, &ty, version), merged, last, managed)
         }
         Conversion::Converted(ty, there) => {
-            let there = prune_in_version(write, &ty, &last.api_version, there, last, managed)?;
+            let there = prune_in_version(write, (&ty, &ty, version), there, last, managed)?;
             match convert_to(write, write.api_version, &there) {
                 Conversion::Converted(_, back) => Ok(back),
                 _ => Ok(merged),
@@ -75,20 +76,34 @@ fn convert_to(write: &ApplyWrite<'_>, version: &str, object: &Value) -> Conversi
     match convert(version, None, object) {
         ConversionResult::Unknown => Conversion::Same,
         ConversionResult::Gone => Conversion::Gone,
-        ConversionResult::Converted { ty, new, .. } => Conversion::Converted(ty, new),
+        ConversionResult::Converted { ty, new, .. } => {
+            let new = converted_form(&ty, new);
+            Conversion::Converted(ty, new)
+        }
     }
 }
 
-/// Prunes the object in the version in which the manager applied last.
+/// What a conversion between structures leaves: their required fields have values, and so count as kept.
+fn converted_form(ty: &Type, object: Value) -> Value {
+    if ty.loose {
+        return object;
+    }
+    match decode::tree(object.clone(), ty) {
+        Ok(decoded) => decoded.value,
+        Err(_) => object,
+    }
+}
+
+/// Prunes the object in the version in which the manager applied last, given the type of the object and the type that
+/// declares fields in that version.
 fn prune_in_version(
     write: &ApplyWrite<'_>,
-    ty: &Type,
-    version: &str,
+    (ty, declared, version): (&Type, &Type, &str),
     merged: Value,
     last: &Entry,
     managed: &ManagedFields,
 ) -> Result<Value, AmbiguousItems> {
-    let fields = Parts::Fields(ty);
+    let (fields, declared) = (Parts::Fields(ty), Parts::Fields(declared));
     let mut claims: BTreeMap<&str, Vec<FieldSet>> = BTreeMap::new();
     for entry in &managed.entries {
         claims.entry(&entry.api_version).or_default().push(FieldSet::clone(&entry.fields));
@@ -104,37 +119,37 @@ fn prune_in_version(
             Conversion::Gone => {}
         }
     }
-    let last = filled(fields, &last.fields);
-    let all = filled(fields, &owned(ty, &merged)?);
+    let last = filled(declared, &last.fields);
+    let all = filled(declared, &owned(ty, &merged)?);
     let mut left = without(fields, merged.clone(), &last)?;
-    left = restore(ty, &merged, &all, &left, &here)?;
+    left = restore((ty, declared), &merged, &all, &left, &here)?;
     for (claimed_in, ty_there, merged_there, claim) in elsewhere {
         // the claims of the other version are restored in that version, then converted back
         let Conversion::Converted(_, left_there) = convert_to(write, claimed_in, &left) else { continue };
-        let all_there = filled(Parts::Fields(&ty_there), &owned(&ty_there, &merged_there)?);
-        let more = restore(&ty_there, &merged_there, &all_there, &left_there, &claim)?;
+        let declared_there = Parts::Fields(&ty_there);
+        let all_there = filled(declared_there, &owned(&ty_there, &merged_there)?);
+        let more = restore((&ty_there, declared_there), &merged_there, &all_there, &left_there, &claim)?;
         if let Conversion::Converted(_, back) = convert_to(write, version, &more) {
             left = back;
         }
     }
     let mut gone = all;
-    gone.subtract(&filled(fields, &owned(ty, &left)?));
+    gone.subtract(&filled(declared, &owned(ty, &left)?));
     without(fields, merged, &gone.intersection(&last))
 }
 
 /// The remaining object with the claimed fields of the merged one.
 fn restore(
-    ty: &Type,
+    (ty, declared): (&Type, Parts<'_>),
     merged: &Value,
     all: &FieldSet,
     left: &Value,
     claim: &FieldSet,
 ) -> Result<Value, AmbiguousItems> {
-    let fields = Parts::Fields(ty);
     let mut gone = all.clone();
-    gone.subtract(&filled(fields, &owned(ty, left)?));
-    gone.subtract(&filled(fields, claim));
-    without(fields, merged.clone(), &gone)
+    gone.subtract(&filled(declared, &owned(ty, left)?));
+    gone.subtract(&filled(declared, claim));
+    without(Parts::Fields(ty), merged.clone(), &gone)
 }
 
 /// The set, with every declared field above its paths added.

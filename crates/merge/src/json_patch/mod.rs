@@ -390,13 +390,20 @@ fn weigh(value: &Value, room: usize, left: &mut usize) -> Result<(), Rejection> 
 
 /// Equality of JSON values: numbers are equal when they are the same number.
 pub(crate) fn same(a: &Value, b: &Value) -> bool {
+    same_or(a, b, |_, _| false)
+}
+
+/// The same, and values of two types are equal too where `or` says so.
+pub(crate) fn same_or(a: &Value, b: &Value, or: fn(&Value, &Value) -> bool) -> bool {
     match (a, b) {
         (Value::Int(a), Value::Float(b)) | (Value::Float(b), Value::Int(a)) => *a as f64 == *b,
-        (Value::List(a), Value::List(b)) => a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same(a, b)),
-        (Value::Map(a), Value::Map(b)) => {
-            a.len() == b.len() && a.iter().zip(b.iter()).all(|((k, a), (l, b))| k == l && same(a, b))
+        (Value::List(a), Value::List(b)) => {
+            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same_or(a, b, or))
         }
-        _ => a == b,
+        (Value::Map(a), Value::Map(b)) => {
+            a.len() == b.len() && a.iter().zip(b.iter()).all(|((k, a), (l, b))| k == l && same_or(a, b, or))
+        }
+        _ => a == b || or(a, b),
     }
 }
 

@@ -18,7 +18,7 @@ use super::creation::brought;
 use super::entries::{Identity, is_reset};
 use super::{AmbiguousItems, Changes, Entry, FieldSet, Fields, ManagedFields, Operation, compare};
 use crate::apply::declared;
-use crate::json_patch::same;
+use crate::json_patch::same_or;
 use schema::table::{Ref, Type};
 use schema::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
@@ -354,19 +354,15 @@ fn same_but(a: &Value, b: &Value, key: &str, also: impl Fn(&Value, &Value) -> bo
         }
 }
 
-/// Equality of objects, to which an empty list or map is none: a required list that is empty is stored as `null`.
+/// Equality of objects. An empty list or map equals none: a required list that is empty is stored as `null`.
 fn equal(a: &Value, b: &Value) -> bool {
-    let is_empty = |value: &Value| match value {
-        Value::Null => true,
-        Value::List(items) => items.is_empty(),
-        Value::Map(map) => map.is_empty(),
-        _ => false,
-    };
-    match (a, b) {
-        (Value::List(a), Value::List(b)) => a.len() == b.len() && a.iter().zip(b).all(|(a, b)| equal(a, b)),
-        (Value::Map(a), Value::Map(b)) => {
-            a.len() == b.len() && a.iter().zip(b.iter()).all(|((k, a), (l, b))| k == l && equal(a, b))
+    fn is_empty(value: &Value) -> bool {
+        match value {
+            Value::Null => true,
+            Value::List(items) => items.is_empty(),
+            Value::Map(map) => map.is_empty(),
+            _ => false,
         }
-        _ => same(a, b) || is_empty(a) && is_empty(b),
     }
+    same_or(a, b, |a, b| is_empty(a) && is_empty(b))
 }

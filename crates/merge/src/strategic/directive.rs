@@ -18,6 +18,17 @@ pub(super) fn is_directive(name: &str) -> bool {
     name == RETAIN_KEYS || name.starts_with(ORDER) || name.starts_with(DELETE)
 }
 
+/// Whether a value has a directive in any of its maps.
+pub(super) fn has_directives(value: &Value) -> bool {
+    match value {
+        Value::Map(map) => {
+            map.iter().any(|(name, value)| name == DIRECTIVE || is_directive(name) || has_directives(value))
+        }
+        Value::List(items) => items.iter().any(has_directives),
+        _ => false,
+    }
+}
+
 /// The directives with a prefix, by the name of their list.
 pub(super) fn directives<'p>(
     patch: &'p Map,

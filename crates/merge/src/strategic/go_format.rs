@@ -9,24 +9,9 @@ pub fn format_value(value: &Value) -> String {
     out
 }
 
-/// A value as Go source would have it: `map[string]interface {}{"a":1}`.
+/// A value as Go source would have it.
 pub fn go_syntax(value: &Value) -> String {
-    match value {
-        Value::Null => "interface {}(nil)".to_owned(),
-        Value::String(text) => schema::problem::quoted(text),
-        Value::Json(_) => go_syntax(&decode::open(value)),
-        Value::List(items) => {
-            let items: Vec<_> = items.iter().map(go_syntax).collect();
-            format!("[]interface {{}}{{{}}}", items.join(", "))
-        }
-        Value::Map(map) => {
-            let entries = map
-                .iter()
-                .map(|(name, value)| format!("{}:{}", schema::problem::quoted(name), go_syntax(value)));
-            format!("map[string]interface {{}}{{{}}}", entries.collect::<Vec<_>>().join(", "))
-        }
-        other => format_value(other),
-    }
+    schema::problem::go_syntax_with(value, &|json| go_syntax(&decode::open(json)))
 }
 
 /// A value as Go formats it with the verb for text: everything else is marked as such.

@@ -110,12 +110,19 @@ pub(super) fn key_of(item: &Value, key: &str) -> Result<Key, Error> {
 }
 
 fn merge_key(map: &Map, key: &str) -> Result<Key, Error> {
-    match map.get(key) {
-        None => {
-            let map = format_value(&Value::Map(map.clone()));
-            Err(Error::Unmergeable(format!("map: {map} does not contain declared merge key: {key}")))
-        }
-        Some(value) => Ok(Element::value(value)),
+    map.get(key).map(Element::value).ok_or_else(|| without_key(map, key))
+}
+
+fn without_key(map: &Map, key: &str) -> Error {
+    let map = format_value(&Value::Map(map.clone()));
+    Error::Unmergeable(format!("map: {map} does not contain declared merge key: {key}"))
+}
+
+/// The error of an item in a list of maps that has no merge key, where it is put into an order.
+pub(super) fn unsortable(item: &Value) -> Error {
+    match item {
+        Value::Map(map) => without_key(map, ""),
+        other => not_a_map(other),
     }
 }
 

@@ -1,16 +1,24 @@
 //! The recursion of a strategic merge over maps, lists and scalars.
 
-use super::directive::{DELETE, DIRECTIVE, ORDER, RETAIN_KEYS, directives, is_directive, unknown_directive};
+use super::directive::{
+    DELETE, DIRECTIVE, ORDER, RETAIN_KEYS, directives, has_directives, is_directive, unknown_directive,
+};
 use super::lists::{self, Items, Key};
 use super::members::{ListMerge, Member, Members};
-use crate::error::{Error, Rejection};
+use super::room::Room;
+use crate::error::Error;
 use schema::table::{Patch, Shape, Text};
 use schema::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Merges a patch into a map; `room` bounds the nesting.
-pub(super) fn merge_map(members: Members<'_>, current: Map, patch: &Map, room: usize) -> Result<Map, Error> {
-    let room = room.checked_sub(1).ok_or(Rejection::TooDeep)?;
+/// Merges a patch into a map; `room` bounds nesting and work.
+pub(super) fn merge_map(
+    members: Members<'_>,
+    current: Map,
+    patch: &Map,
+    room: Room<'_>,
+) -> Result<Map, Error> {
+    let room = room.below()?;
     if let Some(directive) = patch.get(DIRECTIVE) {
         return apply_directive(directive, patch);
     }
@@ -143,7 +151,7 @@ fn set_order(
     patch: &Map,
     name: &str,
     order: &Value,
-    room: usize,
+    room: Room<'_>,
 ) -> Result<(), Error> {
     let Value::List(order) = order else { return Err(not_a_list(order)) };
     if let Members::Fields(ty) = members
@@ -174,12 +182,43 @@ fn set_order(
         Some(rule) => merge_ordered(rule, held.unwrap_or_default(), patched, order, room)?,
         None => {
             let held = held.unwrap_or_default();
-            lists::form(&[&held, patched.unwrap_or_default()])?;
-            patched.map_or(Ok(held), |items| plain_list(items, room))?
+            match lists::form(&[&held, patched.unwrap_or_default()])? {
+                lists::Form::Scalars => replace_ordered(held, patched, order, room)?,
+                lists::Form::Maps => replace_maps(held, patched, order, room)?,
+            }
         }
     };
     target.put(name, Value::List(merged));
     Ok(())
+}
+
+/// Replaces a list of scalars, if the patch has one, and arranges it in the given order.
+fn replace_ordered(
+    held: Vec<Value>,
+    patch: Option<&[Value]>,
+    order: &[Value],
+    room: Room<'_>,
+) -> Result<Vec<Value>, Error> {
+    let keys =
+        |items: &[Value]| items.iter().map(|item| lists::key_of(item, "")).collect::<Result<Vec<_>, _>>();
+    let (order_keys, server) = (keys(order)?, keys(&held)?);
+    lists::check_order(patch.unwrap_or_default(), order, &order_keys, "")?;
+    let items = patch.map_or(Ok(held), |items| plain_list(items, room))?;
+    Ok(lists::arrange(keys(&items)?.into_iter().zip(items).collect(), &order_keys, &server))
+}
+
+/// Replaces a list of maps, which an order cannot arrange: upstream panics at their keys, unless none of them is left.
+fn replace_maps(
+    held: Vec<Value>,
+    patch: Option<&[Value]>,
+    order: &[Value],
+    room: Room<'_>,
+) -> Result<Vec<Value>, Error> {
+    let is_empty = patch.is_some_and(<[_]>::is_empty) && order.iter().all(|item| item.as_map().is_none());
+    match order.first().or(held.first()).filter(|_| is_empty) {
+        Some(item) => Err(lists::unsortable(item)),
+        None => patch.map_or(Ok(held), |items| plain_list(items, room)),
+    }
 }
 
 /// The error of an order for a list that the table does not declare.
@@ -194,7 +233,12 @@ fn not_a_list(found: &Value) -> Error {
 }
 
 /// Merges one member; without a current value, the patch is merged into an empty one.
-fn merge_value(member: Member<'_>, held: Option<Value>, patch: &Value, room: usize) -> Result<Value, Error> {
+fn merge_value(
+    member: Member<'_>,
+    held: Option<Value>,
+    patch: &Value,
+    room: Room<'_>,
+) -> Result<Value, Error> {
     match patch {
         // a replacing value keeps its nulls
         Value::Map(_) if *member.patch == Patch::Whole && held.is_some() => Ok(patch.clone()),
@@ -219,13 +263,12 @@ fn merge_value(member: Member<'_>, held: Option<Value>, patch: &Value, room: usi
 }
 
 /// Copies a value of the patch. Keys with null are left out, and a whole number becomes an integer.
-fn plain(value: &Value, room: usize) -> Result<Value, Error> {
-    let below = || room.checked_sub(1).ok_or(Rejection::TooDeep);
+fn plain(value: &Value, room: Room<'_>) -> Result<Value, Error> {
     Ok(match value {
         Value::Float(number) if number.fract() == 0.0 && number.abs() < 9e15 => Value::Int(*number as i64),
-        Value::List(items) => Value::List(plain_list(items, below()?)?),
+        Value::List(items) => Value::List(plain_list(items, room.below()?)?),
         Value::Map(map) => {
-            let room = below()?;
+            let room = room.below()?;
             let kept = map.iter().filter(|(_, value)| !value.is_null());
             let entries = kept.map(|(name, value)| Ok((Text::Owned(name.to_owned()), plain(value, room)?)));
             Value::Map(entries.collect::<Result<Map, Error>>()?)
@@ -234,7 +277,7 @@ fn plain(value: &Value, room: usize) -> Result<Value, Error> {
     })
 }
 
-fn plain_list(items: &[Value], room: usize) -> Result<Vec<Value>, Error> {
+fn plain_list(items: &[Value], room: Room<'_>) -> Result<Vec<Value>, Error> {
     items.iter().map(|item| plain(item, room)).collect()
 }
 
@@ -243,7 +286,7 @@ fn merge_list(
     rule: ListMerge<'_>,
     held: Vec<Value>,
     patch: &[Value],
-    room: usize,
+    room: Room<'_>,
 ) -> Result<Vec<Value>, Error> {
     if held.is_empty() {
         return new_list(rule, patch, room);
@@ -265,7 +308,7 @@ fn merge_ordered(
     held: Vec<Value>,
     patch: Option<&[Value]>,
     order: &[Value],
-    room: usize,
+    room: Room<'_>,
 ) -> Result<Vec<Value>, Error> {
     let key = rule.key;
     if !order.is_empty() {
@@ -286,14 +329,19 @@ fn merge_ordered(
 }
 
 /// The items of the patch without its directives, for an absent list.
-fn new_list(rule: ListMerge<'_>, patch: &[Value], room: usize) -> Result<Vec<Value>, Error> {
+fn new_list(rule: ListMerge<'_>, patch: &[Value], room: Room<'_>) -> Result<Vec<Value>, Error> {
     let special = |item: &Value| item.as_map().is_some_and(|map| map.contains(DIRECTIVE));
     let kept = patch.iter().filter(|item| !special(item));
     kept.map(|item| new_item(rule, item, room)).collect()
 }
 
-fn new_item(rule: ListMerge<'_>, item: &Value, room: usize) -> Result<Value, Error> {
+fn new_item(rule: ListMerge<'_>, item: &Value, room: Room<'_>) -> Result<Value, Error> {
     merge_value(rule.member(), None, item, room)
+}
+
+/// A new item of a list that the object has. Unlike a new value, it keeps its nulls, which are then empty values of maps.
+fn appended_item(rule: ListMerge<'_>, item: &Value, room: Room<'_>) -> Result<Value, Error> {
+    if has_directives(item) { new_item(rule, item, room) } else { Ok(item.clone()) }
 }
 
 /// Merges lists of maps by their merge key.
@@ -301,7 +349,7 @@ fn merge_maps(
     rule: ListMerge<'_>,
     held: Vec<Value>,
     patch: &[Value],
-    room: usize,
+    room: Room<'_>,
 ) -> Result<Vec<Value>, Error> {
     let key = rule.key;
     let Items { replace, deleted, rest } = lists::read_directives(patch, key)?;
@@ -318,6 +366,7 @@ fn merge_maps(
     }
     let server: Vec<Key> = items.iter().map(|(key, _)| key.clone()).collect();
     let mut places = lists::positions(&server);
+    let mut changed = BTreeSet::new();
     let mut order = Vec::with_capacity(rest.len());
     for item in rest {
         let key = lists::key_of(item, key)?;
@@ -325,11 +374,19 @@ fn merge_maps(
         match places.get(&key) {
             Some(at) => {
                 let before = std::mem::take(&mut items[*at].1);
-                items[*at].1 = merge_value(rule.member(), Some(before), item, room)?;
+                if let Some(before) = before.as_map()
+                    && (*at >= server.len() || !changed.insert(*at))
+                {
+                    room.merge_again(before)?;
+                }
+                let merged = merge_value(rule.member(), Some(before), item, room)?;
+                // a null key of the patch removes that of an item which the patch has added
+                lists::key_of(&merged, rule.key)?;
+                items[*at].1 = merged;
             }
             None => {
                 places.insert(key.clone(), items.len());
-                items.push((key, new_item(rule, item, room)?));
+                items.push((key, appended_item(rule, item, room)?));
             }
         }
     }

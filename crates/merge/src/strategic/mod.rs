@@ -21,13 +21,14 @@
 //!
 //! Invariants: values that only the patch has are copied, including unknown fields (the decoder reports them); the
 //! result is no larger than object and patch together and nests no deeper than the deeper of them; the work is
-//! `n log n` in their size.
+//! `n log n` in their size, but for items that a patch names repeatedly, whose work is bounded (`room`).
 
 mod directive;
 mod go_format;
 mod lists;
 mod members;
 mod merge;
+mod room;
 #[cfg(test)]
 mod tests;
 mod type_check;
@@ -36,10 +37,10 @@ pub use go_format::{format_value, go_syntax};
 pub use type_check::misfit;
 
 use crate::error::Error;
-use crate::limits::MAX_DEPTH;
 use directive::{DIRECTIVE, ORDER, RETAIN_KEYS};
 use lists::key_of;
 use members::{ListMerge, Members};
+use room::Room;
 use schema::table::Type;
 use schema::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
@@ -58,7 +59,8 @@ pub fn strategic_merge(ty: &Type, current: Value, patch: &Value) -> Result<Value
         }
     };
     let current = if let Value::Map(map) = current { map } else { Map::new() };
-    let merged = Value::Map(merge::merge_map(Members::Fields(ty), current, map, MAX_DEPTH)?);
+    let work = Room::work();
+    let merged = Value::Map(merge::merge_map(Members::Fields(ty), current, map, Room::new(&work))?);
     match misfit(ty, &merged) {
         Some(why) => Err(Error::Misfit { patch: format_value(patch), why }),
         None => Ok(merged),
@@ -69,14 +71,15 @@ pub fn strategic_merge(ty: &Type, current: Value, patch: &Value) -> Result<Value
 pub fn format_spent(ty: &Type, current: &Value, patch: &Value) -> String {
     let mut spent = patch.clone();
     if let Value::Map(map) = &mut spent {
-        spend(Members::Fields(ty), map, current.as_map().unwrap_or(&Map::new()));
+        let work = Room::work();
+        spend(Members::Fields(ty), map, current.as_map().unwrap_or(&Map::new()), Room::new(&work));
     }
     format_value(&spent)
 }
 
 /// Removes the parts of a patch that the merge consumes: directives of maps, lists with an order, and nulls inside of
 /// members that the object does not have.
-fn spend(members: Members<'_>, patch: &mut Map, held: &Map) {
+fn spend(members: Members<'_>, patch: &mut Map, held: &Map, room: Room<'_>) {
     // a replacing map is not merged
     if patch.remove(DIRECTIVE).is_some() {
         return;
@@ -87,10 +90,12 @@ fn spend(members: Members<'_>, patch: &mut Map, held: &Map) {
     for (name, value) in patch.iter_mut() {
         let member = members.get(name);
         match (value, held.get(name)) {
-            (Value::Map(inner), Some(Value::Map(below))) => spend(Members::of(member.shape), inner, below),
+            (Value::Map(inner), Some(Value::Map(below))) => {
+                spend(Members::of(member.shape), inner, below, room)
+            }
             (Value::List(items), Some(Value::List(held))) => {
                 if let Some(list) = member.list_merge() {
-                    spend_items(list, items, held);
+                    spend_items(list, items, held, room);
                 }
             }
             (value, _) => discard_nulls(value),
@@ -98,21 +103,88 @@ fn spend(members: Members<'_>, patch: &mut Map, held: &Map) {
     }
 }
 
-/// Removes the consumed parts of the items that the object has, too.
-fn spend_items(list: ListMerge<'_>, items: &mut [Value], held: &[Value]) {
+/// Removes the consumed parts of the items that the object has, too. Items of one key merge into the first of them, and
+/// the patch shows it so: upstream's object shares its new parts with the patch.
+fn spend_items(list: ListMerge<'_>, items: &mut [Value], held: &[Value], room: Room<'_>) {
+    let members = Members::of(Some(list.item));
     let mut by_key = BTreeMap::new();
     for held in held {
         if let (Ok(key), Some(map)) = (key_of(held, list.key), held.as_map()) {
             by_key.entry(key).or_insert(map);
         }
     }
-    for item in items {
-        let same = key_of(item, list.key).ok().and_then(|key| by_key.get(&key));
-        if let (Some(same), Value::Map(item)) = (same, item)
+    let mut firsts: BTreeMap<_, usize> = BTreeMap::new();
+    for at in 0..items.len() {
+        let (before, rest) = items.split_at_mut(at);
+        let Some((key, Value::Map(item))) = rest.first_mut().map(|it| (key_of(it, list.key), it)) else {
+            continue;
+        };
+        let Ok(key) = key else { continue };
+        if item.contains(DIRECTIVE) {
+            continue;
+        }
+        let same = by_key.get(&key).copied();
+        let first = firsts.get(&key).and_then(|at| before.get_mut(*at));
+        let Some(Value::Map(first)) = first else {
+            firsts.insert(key, at);
+            if let Some(same) = same {
+                spend(members, item, same, room);
+            }
+            continue;
+        };
+        let later = item.clone();
+        spend(members, item, same.unwrap_or(first), room);
+        match same {
+            Some(same) => share(members, first, &later, same, room),
+            None => merge_into(members, first, &later, room),
+        }
+    }
+}
+
+/// Merges a later item into the parts of an earlier one that the object did not have before.
+fn share(members: Members<'_>, first: &mut Map, later: &Map, held: &Map, room: Room<'_>) {
+    for (name, value) in later.iter() {
+        let member = members.get(name);
+        match (first.get_mut(name), value, held.get(name)) {
+            (Some(Value::Map(first)), Value::Map(later), Some(Value::Map(held))) => {
+                share(Members::of(member.shape), first, later, held, room);
+            }
+            (Some(Value::Map(first)), Value::Map(later), _) => {
+                merge_into(Members::of(member.shape), first, later, room)
+            }
+            (Some(Value::List(first)), Value::List(later), None) => {
+                if let Some(list) = member.list_merge() {
+                    share_items(list, first, later, room);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Merges the items of a later list into those of an earlier one; the list that the patch shows gets no longer.
+fn share_items(list: ListMerge<'_>, first: &mut [Value], later: &[Value], room: Room<'_>) {
+    let mut by_key = BTreeMap::new();
+    for item in first {
+        if let (Ok(key), Value::Map(item)) = (key_of(item, list.key), item) {
+            by_key.entry(key).or_insert(item);
+        }
+    }
+    for item in later {
+        let first = key_of(item, list.key).ok().and_then(|key| by_key.get_mut(&key));
+        if let (Some(first), Value::Map(item)) = (first, item)
             && !item.contains(DIRECTIVE)
         {
-            spend(Members::of(Some(list.item)), item, same);
+            merge_into(Members::of(Some(list.item)), first, item, room);
         }
+    }
+}
+
+/// Merges a later item into an earlier one; the error of the merge itself bounds this work, too.
+fn merge_into(members: Members<'_>, first: &mut Map, later: &Map, room: Room<'_>) {
+    let room_left = room.merge_again(first).map_err(Error::from);
+    if let Ok(merged) = room_left.and_then(|()| merge::merge_map(members, first.clone(), later, room)) {
+        *first = merged;
     }
 }
 

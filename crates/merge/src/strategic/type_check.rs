@@ -3,7 +3,7 @@
 //! Numbers that may be text, and durations, are left to the decoder.
 
 use schema::table::{Scalar, Shape, Type};
-use schema::{Value, encode, quantity, time};
+use schema::{Value, decode, encode, quantity, time};
 
 /// The first thing, in the order of the table, that has another form than its type says.
 pub fn misfit(ty: &Type, object: &Value) -> Option<String> {
@@ -19,7 +19,11 @@ pub fn misfit(ty: &Type, object: &Value) -> Option<String> {
 fn misfit_in(shape: &Shape, named: &str, value: &Value) -> Option<String> {
     match (shape, value) {
         (_, Value::Null) => None,
-        (Shape::Struct(ty), _) if ty.one_of => None,
+        // a value of another form is absent, unless absence is a form too; what it has inside is left to the decoder
+        (Shape::Struct(ty), value) if ty.one_of => {
+            let fits = ty.alternative(value).is_some() || decode::zero(shape).is_null();
+            (!fits).then(|| decode::NO_ALTERNATIVE.to_owned())
+        }
         (Shape::Struct(ty), value) => misfit(ty, value),
         (Shape::List(list), Value::List(items)) => {
             items.iter().find_map(|item| misfit_in(&list.item, named, item))
@@ -109,7 +113,7 @@ fn integer_misfit(value: &Value) -> Option<String> {
 fn bytes_misfit(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => {
-            let why = schema::decode::base64_problem(text)?;
+            let why = decode::base64_problem(text)?;
             Some(format!("error decoding from json: {why}"))
         }
         Value::List(items) => {

@@ -82,6 +82,9 @@ pub(super) struct Decoder<S> {
     pub(super) structures: usize,
 }
 
+/// The error of a value in none of the forms of its type.
+pub const NO_ALTERNATIVE: &str = "boolean or JSON schema expected";
+
 /// The deepest nesting of structures: each takes much more of the stack than a value without a table.
 const MOST_STRUCTURES: usize = 150;
 
@@ -247,10 +250,12 @@ impl<'a, S: Source<'a>> Decoder<S> {
             let is_structure = self.prunes && matches!(&field.shape, Shape::Struct(ty) if is_part(ty, place));
             return Ok(stays.then(|| if is_structure { Value::map() } else { Value::Null }));
         }
-        let value = self.shaped(&field.shape, token, place)?;
         if is_mistyped {
-            return Err(no_text(&crate::problem::format_value(&value), place));
+            // shown as it was sent
+            let value = self.any(token, place.path)?;
+            return Err(no_text(&crate::problem::go_syntax(&value), place));
         }
+        let value = self.shaped(&field.shape, token, place)?;
         Ok(kept(field, value, place.path))
     }
 
@@ -262,6 +267,11 @@ impl<'a, S: Source<'a>> Decoder<S> {
     ) -> Result<Value, DecodeError> {
         match (shape, token) {
             (Shape::Scalar(Scalar::Any | Scalar::Object | Scalar::Fields), token) if place.owner.loose => {
+                self.any(token, place.path)
+            }
+            (Shape::Scalar(Scalar::Int32 | Scalar::Int64 | Scalar::Float | Scalar::IntOrString), token)
+                if place.owner.loose && matches!(token, Token::Decimal(_)) =>
+            {
                 self.any(token, place.path)
             }
             (Shape::Scalar(_), token) if place.owner.loose => self.bare(token, place.path),
@@ -304,7 +314,7 @@ impl<'a, S: Source<'a>> Decoder<S> {
             }
             (Shape::Struct(ty), token) if place.owner.loose && !ty.loose => {
                 let (path, found) = (place.path, mismatch::found_in_place_of_struct(&token));
-                let value = crate::problem::format_value(&self.any(token, place.path)?);
+                let value = crate::problem::go_syntax(&self.any(token, place.path)?);
                 let why = format!(
                     "json: cannot unmarshal {found} into Go value of type {}",
                     mismatch::go_struct(ty)
@@ -318,9 +328,9 @@ impl<'a, S: Source<'a>> Decoder<S> {
                 }))
             }
             (Shape::Struct(ty), token) if place.owner.loose && ty.unknown == Unknown::Keep => {
-                self.any(token, place.path)
+                self.misplaced(token, place.path)
             }
-            (Shape::Map(map), token) if place.owner.loose && map.open => self.any(token, place.path),
+            (Shape::Map(map), token) if place.owner.loose && map.open => self.misplaced(token, place.path),
             // objects among the items of an undeclared list have no declared fields
             (_, token) if place.owner.loose => self.bare(token, place.path),
             (shape, token) => self.mismatched(shape, token, place),
@@ -358,7 +368,7 @@ impl<'a, S: Source<'a>> Decoder<S> {
         }));
         read.map_err(|why| match why {
             DecodeError::Type(why) => {
-                let sent = crate::problem::format_value(&sent);
+                let sent = crate::problem::go_syntax(&sent);
                 DecodeError::Type(format!("{path}: Invalid value: {sent}: {why}"))
             }
             other => other,
@@ -401,7 +411,7 @@ impl<'a, S: Source<'a>> Decoder<S> {
             self.source.skip(&token)?;
             return match zero(shape) {
                 Value::Null => Ok(Value::Null),
-                _ => Err(DecodeError::Type("boolean or JSON schema expected".to_owned())),
+                _ => Err(DecodeError::Type(NO_ALTERNATIVE.to_owned())),
             };
         };
         let before = self.strict_errors.len();
@@ -549,6 +559,17 @@ impl<'a, S: Source<'a>> Decoder<S> {
                 }
                 Ok(Value::List(items))
             }
+            token => self.misplaced(token, path),
+        }
+    }
+
+    /// A value of another type than the declared one, as the kind's rules report it: a float is none of the integers.
+    fn misplaced(&mut self, token: Token<'a>, path: &Path<'_>) -> Result<Value, DecodeError> {
+        match token {
+            Token::Decimal(text) => match text.parse::<f64>() {
+                Ok(number) if number.is_finite() => Ok(Value::Float(number)),
+                _ => self.any(Token::Decimal(text), path),
+            },
             token => self.any(token, path),
         }
     }

@@ -108,8 +108,8 @@ fn relocated(error: DecodeError, to: impl Fn(&str) -> Option<(String, String)>) 
 fn go_type(shape: &Shape) -> String {
     match shape {
         Shape::Struct(ty) => go_struct(ty),
-        Shape::List(list) => format!("[]{}", go_type(&list.item)),
-        Shape::Map(map) => format!("map[string]{}", go_type(&map.value)),
+        Shape::List(list) => format!("[]{}", go_item(&list.item)),
+        Shape::Map(map) => format!("map[string]{}", go_item(&map.value)),
         Shape::Scalar(scalar) => match scalar {
             Scalar::String => "string",
             Scalar::Bool => "bool",
@@ -125,6 +125,17 @@ fn go_type(shape: &Shape) -> String {
             Scalar::Object | Scalar::Fields => "map[string]interface {}",
         }
         .to_owned(),
+    }
+}
+
+/// The name of the shape of items in error texts. A time decodes itself from a string, and says so when it fails alone.
+fn go_item(shape: &Shape) -> String {
+    match shape {
+        Shape::Scalar(Scalar::Time) => "v1.Time".to_owned(),
+        Shape::Scalar(Scalar::MicroTime) => "v1.MicroTime".to_owned(),
+        Shape::Scalar(Scalar::Duration) => "v1.Duration".to_owned(),
+        Shape::Scalar(Scalar::IntOrString) => "intstr.IntOrString".to_owned(),
+        shape => go_type(shape),
     }
 }
 

@@ -18,7 +18,7 @@ mod type_meta;
 pub use crate::zero::{is_zero, zero, zero_struct, zero_when_absent};
 pub use bytes::base64_problem;
 pub(crate) use decoder::json_inside;
-pub use decoder::{Decoded, json_untyped};
+pub use decoder::{Decoded, NO_ALTERNATIVE, json_untyped};
 pub use error::DecodeError;
 pub(crate) use numbers::float_value;
 pub use partial::{FieldTree, canonical_parts};

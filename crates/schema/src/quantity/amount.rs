@@ -80,12 +80,11 @@ impl Quantity {
     }
 
     /// Whether it is whole once it is rounded to thousandths, away from zero. Where these do not fit 64 bits, upstream
-    /// takes a number with few digits for whole, and another one not.
+    /// takes a number with few digits for whole, and looks at the lowest 64 bits of another one.
     pub fn is_whole(&self) -> bool {
-        match i64::try_from(self.at_exponent(MILLI).0) {
-            Ok(milli) => milli % 1000 == 0,
-            Err(_) => self.mantissa.unsigned_abs() < FEW_DIGITS,
-        }
+        let (milli, _) = self.at_exponent(MILLI);
+        let has_few_digits = i64::try_from(milli).is_err() && self.mantissa.unsigned_abs() < FEW_DIGITS;
+        has_few_digits || milli as i64 % 1000 == 0
     }
 
     /// Whether it is a multiple of a positive number once it is rounded away from zero.

@@ -137,6 +137,9 @@ fn whole_and_milli_round_away_from_zero() {
     ] {
         assert_eq!((q(text).whole(), q(text).milli()), (whole, milli), "{text}");
     }
+    // the thousandths of the last three, in 64 bits, are 0, -1000 and -500
+    let texts = ["3", "1500m", "18446744073709551616", "9223372036854775807", "9223372036854775807500m"];
+    assert_eq!(texts.map(|text| q(text).is_whole()), [true, false, true, true, false]);
     assert_eq!(q("1500m").as_whole(), None);
     assert_eq!(q("3k").as_whole(), Some(3000));
     assert_eq!(canonical_milli("1n").as_deref(), Ok("1m"));

@@ -197,7 +197,8 @@ impl PublicKey {
         };
         let (bits, _) = element(BITS, rest)?;
         let (_, bits) = bits.split_first().filter(|(unused, _)| **unused == 0)?;
-        Some(PublicKey { family, bits: bits.to_vec(), id: URL_SAFE_NO_PAD.encode(Sha256::digest(spki)) })
+        let id = URL_SAFE_NO_PAD.encode(Sha256::digest(spki));
+        PublicKey { family, bits: bits.to_vec(), id }.checked()
     }
 
     /// From a JWK.
@@ -221,7 +222,24 @@ impl PublicKey {
             }
             _ => return None,
         };
-        Some(PublicKey { family, bits, id: key.text(&["kid"]).to_owned() })
+        PublicKey { family, bits, id: key.text(&["kid"]).to_owned() }.checked()
+    }
+
+    /// The key, if its numbers can be those of a key: one that no token passes is not accepted.
+    fn checked(self) -> Option<Self> {
+        self.numbers().is_some().then_some(self)
+    }
+
+    /// Modulus and exponent, or the coordinates of the point.
+    fn numbers(&self) -> Option<(&[u8], &[u8])> {
+        let Some((_, length)) = self.family.curve() else {
+            let (inner, _) = element(SEQUENCE, &self.bits)?;
+            let (modulus, rest) = element(INTEGER, inner)?;
+            let (exponent, _) = element(INTEGER, rest)?;
+            return Some((positive(modulus)?, positive(exponent)?));
+        };
+        let (form, point) = self.bits.split_first()?;
+        (*form == WHOLE_POINT && point.len() == 2 * length).then(|| point.split_at(length))
     }
 
     pub fn id(&self) -> &str {
@@ -237,25 +255,19 @@ impl PublicKey {
     pub fn to_jwk(&self) -> Option<Value> {
         let mut out = Value::map();
         out.set(&["use"], "sig");
-        let number = |bytes: &[u8]| {
-            let start = bytes.iter().position(|byte| *byte != 0).unwrap_or(0);
-            URL_SAFE_NO_PAD.encode(&bytes[start..])
-        };
-        out.set(&["kty"], if self.family == Family::Rsa { "RSA" } else { "EC" });
+        let (first, second) = self.numbers()?;
+        let (first, second) = (URL_SAFE_NO_PAD.encode(first), URL_SAFE_NO_PAD.encode(second));
         out.set(&["kid"], &*self.id);
-        if let Some((curve, length)) = self.family.curve() {
-            let (x, y) = self.bits.get(1..)?.split_at_checked(length)?;
+        out.set(&["alg"], self.algorithm());
+        if let Some((curve, _)) = self.family.curve() {
+            out.set(&["kty"], "EC");
             out.set(&["crv"], curve);
-            out.set(&["alg"], self.algorithm());
-            out.set(&["x"], URL_SAFE_NO_PAD.encode(x));
-            out.set(&["y"], URL_SAFE_NO_PAD.encode(y));
+            out.set(&["x"], first);
+            out.set(&["y"], second);
         } else {
-            let (inner, _) = element(SEQUENCE, &self.bits)?;
-            let (n, rest) = element(INTEGER, inner)?;
-            let (e, _) = element(INTEGER, rest)?;
-            out.set(&["alg"], self.algorithm());
-            out.set(&["n"], number(n));
-            out.set(&["e"], number(e));
+            out.set(&["kty"], "RSA");
+            out.set(&["n"], first);
+            out.set(&["e"], second);
         }
         Some(out)
     }
@@ -350,6 +362,13 @@ fn wrapped(tag: u8, content: &[u8]) -> Vec<u8> {
     out.extend_from_slice(digits);
     out.extend_from_slice(content);
     out
+}
+
+/// The digits of a positive DER integer, without leading zeros.
+fn positive(content: &[u8]) -> Option<&[u8]> {
+    let is_negative = content.first().is_some_and(|first| first & 0x80 != 0);
+    let start = content.iter().position(|byte| *byte != 0).filter(|_| !is_negative)?;
+    Some(&content[start..])
 }
 
 /// A non-negative DER integer.

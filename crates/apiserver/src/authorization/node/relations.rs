@@ -130,6 +130,6 @@ impl Text {
     }
 
     fn is_in(&self, object: &Object) -> bool {
-        !self.plain || self.finder.find(&object.json).is_some()
+        !self.plain || self.finder.find(object.json()).is_some()
     }
 }

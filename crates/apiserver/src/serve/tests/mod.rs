@@ -6,3 +6,4 @@ mod ending;
 mod identity;
 mod requests;
 mod setup;
+mod streams;

@@ -131,13 +131,17 @@ fn scheduling_gates(gates: &[Value], path: &Path<'_>, out: &mut Problems) {
     }
 }
 
-fn names_and_numbers(spec: &Value, path: &Path<'_>, out: &mut Problems) {
-    for field in ["serviceAccountName", "nodeName"] {
-        let name = spec.text(&[field]);
-        if !name.is_empty() {
-            check::subdomain(name, &path.field(field), out);
-        }
+/// A name that may be absent.
+pub(super) fn subdomain(spec: &Value, field: &str, path: &Path<'_>, out: &mut Problems) {
+    let name = spec.text(&[field]);
+    if !name.is_empty() {
+        check::subdomain(name, &path.field(field), out);
     }
+}
+
+fn names_and_numbers(spec: &Value, path: &Path<'_>, out: &mut Problems) {
+    subdomain(spec, "serviceAccountName", path, out);
+    subdomain(spec, "nodeName", path, out);
     if let Some(seconds) = read::opt_int(spec, &["activeDeadlineSeconds"]) {
         check::between(seconds, 1, i64::from(i32::MAX), &path.field("activeDeadlineSeconds"), out);
     }

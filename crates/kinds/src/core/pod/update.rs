@@ -1,6 +1,6 @@
 //! Updates of pods: the few mutable fields, bindings and ephemeral containers.
 
-use super::spec::app_armor_prefix;
+use super::spec::{app_armor_prefix, subdomain};
 use super::validate::whole;
 use super::{container, gated};
 use crate::check::{self, Problems};
@@ -17,10 +17,15 @@ const SPEC_FORBIDDEN: &str = "pod updates may not change fields other than `spec
      tolerations) or `spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
 
 pub(super) fn validate<const PRIVILEGED: bool>(new: &Value, old: &Value, context: &Context<'_>) -> Problems {
-    // an unchanged spec was checked before; most updates change labels and statuses
+    // an unchanged spec was checked before, but for the node, which a binding names; most updates change labels and
+    // statuses
     let same = |path: &[&str]| new.at(path) == old.at(path);
     if same(&["spec"]) && same(&["metadata", "annotations"]) {
-        return Problems::new();
+        let mut out = Problems::new();
+        if let Some(spec) = new.at(&["spec"]) {
+            subdomain(spec, "nodeName", &Path::ROOT.field("spec"), &mut out);
+        }
+        return out;
     }
     let mut out = gated::keeping(Some(old), context, |context| whole::<PRIVILEGED>(new, context));
     annotations(new, old, context.names, &mut out);
@@ -296,6 +301,18 @@ mod tests {
         change(&mut new);
         let found = problems(&validate::<false>(&new, &old, &context()));
         assert_eq!(found.iter().map(|it| it.split('\n').next().unwrap_or("")).collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn the_node_of_a_binding_is_checked_by_the_next_update() {
+        let mut pod = json(POD);
+        pod.set(&["spec", "nodeName"], "/a");
+        let found = problems(&validate::<false>(&pod, &pod, &context()));
+        assert_eq!(found.len(), 1);
+        assert!(
+            found[0].starts_with("spec.nodeName: Invalid value: \"/a\": a lowercase RFC 1123 subdomain"),
+            "{found:?}"
+        );
     }
 
     #[test]

@@ -247,7 +247,7 @@ fn an_item_whose_key_is_null_is_new() {
     check(
         r#"{"items":[{"name":"a","image":"x"}]}"#,
         r#"{"items":[{"name":null,"image":"y"}]}"#,
-        r#"{"items":[{"image":"y"},{"image":"x","name":"a"}]}"#,
+        r#"{"items":[{"image":"y","name":null},{"image":"x","name":"a"}]}"#,
     );
 }
 
@@ -300,6 +300,26 @@ fn contradictory_directives_are_rejected() {
     invalid(r#"{"labels":{"a":1}}"#, "map[labels:map[a:1]]", "cannot convert int64 to string");
     invalid(r#"{"items":{"a":"b"}}"#, "map[items:map[a:b]]", "cannot restore slice from map");
     invalid(r#"{"one":true}"#, "map[one:true]", "cannot restore struct from: bool");
+}
+
+#[test]
+fn replaced_lists_are_ordered() {
+    let args = r#"{"one":{"args":["a","b","c"]}}"#;
+    check(args, r#"{"one":{"$setElementOrder/args":["b","a"]}}"#, r#"{"one":{"args":["b","a","c"]}}"#);
+    // without an order, items of the live list keep theirs
+    let patch = r#"{"one":{"args":["c","a"],"$setElementOrder/args":[]}}"#;
+    check(args, patch, r#"{"one":{"args":["a","c"]}}"#);
+    let patch = r#"{"one":{"args":["c","a"],"$setElementOrder/args":["c","a"]}}"#;
+    check(args, patch, r#"{"one":{"args":["c","a"]}}"#);
+    let why = "The order in patch list:\n[c a]\n doesn't match $setElementOrder list:\n[a c]\n";
+    check_refused(args, r#"{"one":{"args":["c","a"],"$setElementOrder/args":["a","c"]}}"#, 500, why);
+    // maps without a key have no order
+    let whole = r#"{"whole":[{"name":"a"},{"name":"b"}]}"#;
+    let why = "map: map[name:a] does not contain declared merge key: ";
+    check_refused(whole, r#"{"whole":[],"$setElementOrder/whole":[]}"#, 500, why);
+    let why = "expected a map[string]interface {}, but received a string";
+    check_refused(whole, r#"{"whole":[],"$setElementOrder/whole":["x"]}"#, 500, why);
+    check(whole, r#"{"whole":[{"name":"b"}],"$setElementOrder/whole":[]}"#, r#"{"whole":[{"name":"b"}]}"#);
 }
 
 #[test]
@@ -365,6 +385,17 @@ fn random_patch(random: &mut impl FnMut(u64) -> u64, directives: bool) -> Value 
     patch
 }
 
+fn without_nulls(value: Value) -> Value {
+    match value {
+        Value::Map(map) => {
+            let kept = map.into_iter().filter(|(_, value)| !value.is_null());
+            Value::Map(kept.map(|(name, value)| (name, without_nulls(value))).collect())
+        }
+        Value::List(items) => Value::List(items.into_iter().map(without_nulls).collect()),
+        value => value,
+    }
+}
+
 #[test]
 fn patching_twice_is_patching_once() {
     for seed in 1..2000u64 {
@@ -382,7 +413,8 @@ fn patching_twice_is_patching_once() {
         let plain = random_patch(&mut random, false);
         let once = strategic_merge(&ty(), object.clone(), &plain).unwrap();
         let twice = strategic_merge(&ty(), once.clone(), &plain).unwrap();
-        assert_eq!(once, twice, "seed {seed}: {plain:?}");
+        // an added item keeps its nulls, which the same patch removes from an item that is there
+        assert_eq!(without_nulls(once), without_nulls(twice), "seed {seed}: {plain:?}");
         // with directives a patch may fail, with known errors only, and removes only the named items
         let directed = random_patch(&mut random, true);
         match strategic_merge(&ty(), object, &directed) {
@@ -401,12 +433,74 @@ fn patching_twice_is_patching_once() {
 }
 
 #[test]
+fn patches_that_change_a_growing_item_again_and_again_are_rejected() {
+    let patch = |count: usize| {
+        let items = (0..count).map(|at| format!(r#"{{"name":"a","limits":{{"k{at}":"1"}}}}"#));
+        format!(r#"{{"items":[{}]}}"#, items.collect::<Vec<_>>().join(","))
+    };
+    let merged = |count| strategic_merge(&ty(), json(r#"{"items":[{"name":"a"}]}"#), &json(&patch(count)));
+    let limits = |object: Value| object.items(&["items"])[0].at(&["limits"]).unwrap().as_map().unwrap().len();
+    assert_eq!(limits(merged(1_000).unwrap()), 1_000);
+    assert_eq!(merged(3_000).unwrap_err(), Error::from(Rejection::TooMuchMoved));
+    // an error text is bounded in the same way
+    let text = format_spent(&ty(), &json(r#"{"items":[{"name":"b"}]}"#), &json(&patch(3_000)));
+    assert!(text.len() < 3_000_000, "{}", text.len());
+}
+
+#[test]
+fn items_that_are_added_to_a_list_keep_their_nulls() {
+    let object = r#"{"items":[{"name":"a","image":"1"}]}"#;
+    check(
+        object,
+        r#"{"items":[{"name":"b","limits":{"x":null}}]}"#,
+        r#"{"items":[{"name":"b","limits":{"x":null}},{"name":"a","image":"1"}]}"#,
+    );
+    // not those of an item that the object has, of a list that it does not have, or of an item with directives
+    for (object, patch, expected) in [
+        (
+            object,
+            r#"{"items":[{"name":"a","limits":{"x":null}}]}"#,
+            r#"{"items":[{"name":"a","image":"1","limits":{}}]}"#,
+        ),
+        ("{}", r#"{"items":[{"name":"b","limits":{"x":null}}]}"#, r#"{"items":[{"name":"b","limits":{}}]}"#),
+        (
+            object,
+            r#"{"items":[{"name":"b","limits":{"x":null},"$retainKeys":["name","limits"]}]}"#,
+            r#"{"items":[{"name":"b","limits":{}},{"name":"a","image":"1"}]}"#,
+        ),
+    ] {
+        check(object, patch, expected);
+    }
+    // a null key is one, until another item with it is merged into the first
+    check(
+        object,
+        r#"{"items":[{"name":null,"image":"2"}]}"#,
+        r#"{"items":[{"name":null,"image":"2"},{"name":"a","image":"1"}]}"#,
+    );
+    let twice = r#"{"items":[{"name":null,"image":"2"},{"name":null,"image":"3"}]}"#;
+    check_refused(object, twice, 500, "map: map[image:3] does not contain declared merge key: name");
+}
+
+#[test]
 fn errors_show_the_patch_without_the_nulls_that_it_has_spent() {
     let object = json(r#"{"items":[{"name":"a"}],"whole":[{"name":"a"}]}"#);
     for (patch, spent) in [
         (r#"{"items":[{"name":"a","limits":{"x":null}}]}"#, "map[items:[map[limits:map[] name:a]]]"),
         (r#"{"items":[{"name":"b","limits":{"x":null}}]}"#, "map[items:[map[limits:map[x:<nil>] name:b]]]"),
         (r#"{"whole":[{"name":"a","limits":{"x":null}}]}"#, "map[whole:[map[limits:map[x:<nil>] name:a]]]"),
+        // items of one key are merged into the first
+        (
+            r#"{"items":[{"name":"b","image":"1"},{"name":"b","args":null,"limits":{"x":null}}]}"#,
+            "map[items:[map[image:1 limits:map[] name:b] map[args:<nil> limits:map[] name:b]]]",
+        ),
+        (
+            r#"{"items":[{"name":"a","limits":{"x":"1"}},{"name":"a","image":"1","limits":{"y":"2"}}]}"#,
+            "map[items:[map[limits:map[x:1 y:2] name:a] map[image:1 limits:map[y:2] name:a]]]",
+        ),
+        (
+            r#"{"items":[{"name":"a","ports":[{"port":1}]},{"name":"a","ports":[{"port":1,"name":"x"},{"port":2}]}]}"#,
+            "map[items:[map[name:a ports:[map[name:x port:1]]] map[name:a ports:[map[name:x port:1] map[port:2]]]]]",
+        ),
     ] {
         assert_eq!(format_spent(&ty(), &object, &json(patch)), spent);
     }

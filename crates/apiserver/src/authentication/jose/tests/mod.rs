@@ -57,6 +57,28 @@ fn a_jwk_is_enough_to_verify() {
 }
 
 #[test]
+fn keys_that_no_token_passes_are_not_accepted() {
+    let rsa = |modulus: &[u8], exponent: &[u8]| {
+        let numbers = [wrapped(INTEGER, modulus), wrapped(INTEGER, exponent)].concat();
+        let bits = [&[0][..], &wrapped(SEQUENCE, &numbers)].concat();
+        wrapped(SEQUENCE, &[wrapped(SEQUENCE, RSA), wrapped(BITS, &bits)].concat())
+    };
+    let key = PublicKey::from_spki(&rsa(&[0, 0x81], &[1, 0, 1])).unwrap();
+    assert_eq!((key.to_jwk().unwrap().text(&["n"]), key.to_jwk().unwrap().text(&["e"])), ("gQ", "AQAB"));
+    for (modulus, exponent) in [(&[5][..], &[0, 0][..]), (&[0], &[3]), (&[5], &[]), (&[0x80], &[3])] {
+        assert!(PublicKey::from_spki(&rsa(modulus, exponent)).is_none(), "{modulus:?} {exponent:?}");
+    }
+    let point = |bytes: &[u8]| {
+        let bits = [&[0][..], bytes].concat();
+        wrapped(SEQUENCE, &[wrapped(SEQUENCE, P256), wrapped(BITS, &bits)].concat())
+    };
+    assert!(PublicKey::from_spki(&point(&[4; 65])).is_some());
+    for bytes in [&[4; 64][..], &[2; 33], &[]] {
+        assert!(PublicKey::from_spki(&point(bytes)).is_none(), "{bytes:?}");
+    }
+}
+
+#[test]
 fn files_hold_keys_of_every_kind() {
     let certificate =
         rcgen::generate_simple_self_signed(vec!["x".to_owned()]).unwrap().cert.pem().into_bytes();
