@@ -1,4 +1,4 @@
-//! Server-side apply: the same configuration again changes nothing, whoever wrote before.
+//! Server-side apply: the same configuration again changes nothing, after any other writer.
 
 #![no_main]
 

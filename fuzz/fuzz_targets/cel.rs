@@ -1,4 +1,4 @@
-//! CEL: no expression exceeds its cost, its memory or its time, whatever object it meets.
+//! CEL: no expression exceeds its cost, its memory or its time on any object.
 
 #![no_main]
 

@@ -59,6 +59,7 @@ async fn decrypt(keyring: &Arc<Keyring>, value: Vec<u8>) -> Option<Bytes> {
         previous: None,
         at: 0,
         expires_at: None,
+        encoded_by: None,
         history: false,
     };
     let none = || -> Keyring { unreachable!("there is a keyring") };

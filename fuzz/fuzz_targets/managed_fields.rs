@@ -20,7 +20,7 @@ fuzz_target!(|data: &[u8]| {
     let common = a.intersection(&b);
     assert!(common.is_within(&a) && common.is_within(&b));
     difference.subtract(&b);
-    assert!(difference.intersection(&b).len() == 0 && difference.is_within(&a));
+    assert!(difference.intersection(&b).is_empty() && difference.is_within(&a));
     assert_eq!(difference.len() + common.len(), a.len());
     assert_eq!(a.len() + b.len(), both.len() + common.len());
 });

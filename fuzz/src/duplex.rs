@@ -1,6 +1,7 @@
-//! A connection whose peer has sent everything it will ever send, and reads without end.
+//! A connection with a peer that has sent all of its bytes, and that reads without end.
 
 use std::io;
+use std::mem::ManuallyDrop;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -41,8 +42,9 @@ impl AsyncWrite for Sent {
 /// Runs a future to its end, with timers and tasks on this thread.
 pub fn run<T>(future: impl Future<Output = T>) -> T {
     thread_local! {
-        static RUNTIME: tokio::runtime::Runtime =
-            tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        // the process ends with it, and with the servers of targets in it
+        static RUNTIME: ManuallyDrop<tokio::runtime::Runtime> = ManuallyDrop::new(
+            tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime"));
     }
     RUNTIME.with(|runtime| runtime.block_on(future))
 }

@@ -1,11 +1,14 @@
-//! What fuzz targets share: how an input is divided, and how its parts are read.
+//! The parts that fuzz targets share: division of an input, and readers of its parts.
 //!
 //! A target of several parts (an object and a patch, an expression and its variable) has them in one input, divided by
 //! bytes 0, which no text of the API contains. So inputs stay readable, and mutations keep them apart.
 
 pub mod certificates;
 pub mod duplex;
+pub mod http1;
+pub mod http2;
 pub mod objects;
+pub mod parts;
 pub mod temporary;
 
 use schema::Value;
