@@ -10,6 +10,7 @@ package pintle
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -19,6 +20,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -39,6 +41,8 @@ type Options struct {
 	Seed uint64
 	// Components are those of `pintle up --components`; empty for the default.
 	Components []string
+	// Faults are what requests meet from the start; Cluster.Faults changes them.
+	Faults FaultPlan
 	// Args are further arguments of `pintle up`.
 	Args []string
 	// Log gets all output of the server, beside Cluster.Log.
@@ -47,8 +51,12 @@ type Options struct {
 	StartTimeout time.Duration
 }
 
-func (o Options) arguments() []string {
-	arguments := []string{"up", "--ephemeral", "--secure-port", "0", "--exit-on-stdin-close"}
+func (o Options) arguments() ([]string, error) {
+	faults, err := json.Marshal(o.Faults)
+	if err != nil {
+		return nil, err
+	}
+	arguments := []string{"up", "--ephemeral", "--secure-port", "0", "--exit-on-stdin-close", "--faults", string(faults)}
 	if o.Nodes > 0 {
 		arguments = append(arguments, "--nodes", strconv.Itoa(o.Nodes))
 	}
@@ -64,17 +72,16 @@ func (o Options) arguments() []string {
 	if len(o.Components) > 0 {
 		arguments = append(arguments, "--components", strings.Join(o.Components, ","))
 	}
-	return append(arguments, o.Args...)
+	return append(arguments, o.Args...), nil
 }
 
 // Cluster is a running cluster.
 type Cluster struct {
-	command    *exec.Cmd
-	stdin      io.Closer
-	output     *output
-	ended      chan struct{}
-	waitError  error
+	process *process
+	// fork is what a copy of another cluster has; nil for a cluster with a process of its own.
+	fork       *fork
 	stop       sync.Once
+	isStopped  atomic.Bool
 	stopError  error
 	path       string
 	kubeconfig []byte
@@ -82,9 +89,22 @@ type Cluster struct {
 	http       *http.Client
 }
 
+// process is the server of a cluster and its forks.
+type process struct {
+	command   *exec.Cmd
+	stdin     io.Closer
+	output    *output
+	ended     chan struct{}
+	waitError error
+}
+
 // Start starts a cluster, and returns when it is ready for pods. The context is for the start alone.
 func Start(ctx context.Context, options Options) (*Cluster, error) {
 	binary, err := findBinary(options.Binary)
+	if err != nil {
+		return nil, err
+	}
+	arguments, err := options.arguments()
 	if err != nil {
 		return nil, err
 	}
@@ -95,21 +115,22 @@ func Start(ctx context.Context, options Options) (*Cluster, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 
-	c := &Cluster{output: newOutput(options.Log), ended: make(chan struct{})}
-	c.command = exec.Command(binary, options.arguments()...)
-	c.command.Stdout = c.output
-	c.command.Stderr = c.output
+	p := &process{output: newOutput(options.Log), ended: make(chan struct{})}
+	p.command = exec.Command(binary, arguments...)
+	p.command.Stdout = p.output
+	p.command.Stderr = p.output
 	// the server ends when this pipe is closed, by Stop or by the death of this process
-	if c.stdin, err = c.command.StdinPipe(); err != nil {
+	if p.stdin, err = p.command.StdinPipe(); err != nil {
 		return nil, err
 	}
-	if err := c.command.Start(); err != nil {
+	if err := p.command.Start(); err != nil {
 		return nil, fmt.Errorf("pintle: cannot start %s: %w", binary, err)
 	}
 	go func() {
-		c.waitError = c.command.Wait()
-		close(c.ended)
+		p.waitError = p.command.Wait()
+		close(p.ended)
 	}()
+	c := &Cluster{process: p}
 	if err := c.ready(ctx, options); err != nil {
 		_ = c.Stop()
 		return nil, fmt.Errorf("pintle: the cluster did not start: %w; its output:\n%s", err, c.Log())
@@ -120,9 +141,9 @@ func Start(ctx context.Context, options Options) (*Cluster, error) {
 // ready waits for the greeting, the service account without which pods are refused, and the nodes.
 func (c *Cluster) ready(ctx context.Context, options Options) error {
 	select {
-	case c.path = <-c.output.kubeconfig:
-	case <-c.ended:
-		return fmt.Errorf("it ended: %s", c.command.ProcessState)
+	case c.path = <-c.process.output.kubeconfig:
+	case <-c.process.ended:
+		return fmt.Errorf("it ended: %s", c.process.command.ProcessState)
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -194,7 +215,7 @@ func (c *Cluster) until(ctx context.Context, holds func(context.Context) (bool, 
 		}
 		select {
 		case <-time.After(5 * time.Millisecond):
-		case <-c.ended:
+		case <-c.process.ended:
 			return errors.New("the server ended")
 		case <-ctx.Done():
 			return ctx.Err()
@@ -202,23 +223,32 @@ func (c *Cluster) until(ctx context.Context, holds func(context.Context) (bool, 
 	}
 }
 
-// Stop stops the cluster, and waits until it is gone. Only the first call does something.
+// Stop stops the cluster and its forks, and waits until it is gone. Only the first call does something.
 func (c *Cluster) Stop() error {
 	c.stop.Do(func() {
+		defer c.isStopped.Store(true)
 		if c.http != nil {
 			c.http.CloseIdleConnections()
 		}
-		_ = c.stdin.Close()
-		select {
-		case <-c.ended:
-			c.stopError = c.waitError
-		case <-time.After(30 * time.Second):
-			_ = c.command.Process.Kill()
-			<-c.ended
-			c.stopError = errors.New("pintle: the cluster did not stop within 30 s, and was killed")
+		if c.fork != nil {
+			c.stopError = c.fork.stop(c.path)
+		} else {
+			c.stopError = c.process.stop()
 		}
 	})
 	return c.stopError
+}
+
+func (p *process) stop() error {
+	_ = p.stdin.Close()
+	select {
+	case <-p.ended:
+		return p.waitError
+	case <-time.After(30 * time.Second):
+		_ = p.command.Process.Kill()
+		<-p.ended
+		return errors.New("pintle: the cluster did not stop within 30 s, and was killed")
+	}
 }
 
 // KubeconfigPath is the path of the administrator's kubeconfig. The file is deleted when the cluster stops.
@@ -231,7 +261,7 @@ func (c *Cluster) Kubeconfig() []byte { return append([]byte(nil), c.kubeconfig.
 func (c *Cluster) URL() string { return c.server }
 
 // Log is the end of what the server has written to its standard output and error.
-func (c *Cluster) Log() string { return c.output.String() }
+func (c *Cluster) Log() string { return c.process.output.String() }
 
 // TB is the part of testing.TB that StartT uses.
 type TB interface {
@@ -250,15 +280,19 @@ func StartT(t TB, options Options) *Cluster {
 	if err != nil {
 		t.Fatal(err)
 	}
+	cluster.stopWith(t)
+	return cluster
+}
+
+func (c *Cluster) stopWith(t TB) {
 	t.Cleanup(func() {
-		if err := cluster.Stop(); err != nil {
+		if err := c.Stop(); err != nil {
 			t.Errorf("the cluster did not stop cleanly: %v", err)
 		}
 		if t.Failed() {
-			t.Logf("the output of the server:\n%s", cluster.Log())
+			t.Logf("the output of the server:\n%s", c.Log())
 		}
 	})
-	return cluster
 }
 
 func findBinary(given string) (string, error) {

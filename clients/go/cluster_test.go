@@ -76,6 +76,92 @@ func TestARealClockIsNotMoved(t *testing.T) {
 	}
 }
 
+func TestRequestsMeetTheFaultsOfRules(t *testing.T) {
+	ctx := context.Background()
+	atStart := FaultPlan{Rules: []FaultRule{{Verbs: []string{"list"}, Resources: []string{"secrets"}, Status: 500}}}
+	cluster := StartT(t, Options{Components: []string{"apiserver"}, Faults: atStart})
+	code := func(method, path string) int {
+		_, err := cluster.Request(ctx, method, path, []byte(`{"metadata":{"name":"a"}}`))
+		var status *StatusError
+		if errors.As(err, &status) {
+			return status.Code
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		return 200
+	}
+	const maps = "/api/v1/namespaces/default/configmaps"
+	if got := code(http.MethodGet, "/api/v1/secrets"); got != 500 {
+		t.Fatal(got)
+	}
+	rule := FaultRule{Verbs: []string{"create"}, Resources: []string{"configmaps"}, Status: 409, Times: 1}
+	if err := cluster.Faults().Set(ctx, FaultPlan{Seed: 7, Rules: []FaultRule{rule}}); err != nil {
+		t.Fatal(err)
+	}
+	if first, second := code(http.MethodPost, maps), code(http.MethodPost, maps); first != 409 || second != 200 {
+		t.Fatal(first, second)
+	}
+	counts, err := cluster.Faults().Counts(ctx)
+	if err != nil || len(counts) != 1 || counts[0] != (FaultCount{Matched: 2, Injected: 1}) {
+		t.Fatal(counts, err)
+	}
+	err = cluster.Faults().Set(ctx, FaultPlan{Rules: []FaultRule{{Status: 200}}})
+	if err == nil || !strings.Contains(err.Error(), "status") {
+		t.Fatal(err)
+	}
+	if err := cluster.Faults().Clear(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if counts, err = cluster.Faults().Counts(ctx); err != nil || len(counts) != 0 {
+		t.Fatal(counts, err)
+	}
+}
+
+func TestForksHaveTheObjectsAndGoTheirOwnWay(t *testing.T) {
+	ctx := context.Background()
+	cluster := StartT(t, Options{Components: []string{"apiserver"}})
+	const maps = "/api/v1/namespaces/default/configmaps"
+	create := func(in *Cluster, name string) {
+		t.Helper()
+		if _, err := in.Request(ctx, http.MethodPost, maps, []byte(`{"metadata":{"name":"`+name+`"}}`)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	create(cluster, "prepared")
+	first, second := cluster.ForkT(t), cluster.ForkT(t)
+	nested := first.ForkT(t)
+	create(first, "own")
+	for _, path := range []string{maps + "/prepared", maps + "/own"} {
+		if _, err := first.Request(ctx, http.MethodGet, path, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, other := range []*Cluster{cluster, second} {
+		if _, err := other.Request(ctx, http.MethodGet, maps+"/own", nil); err == nil {
+			t.Fatal("a fork writes into another cluster")
+		}
+	}
+	if _, err := os.Stat(first.KubeconfigPath()); err != nil || first.URL() == cluster.URL() {
+		t.Fatal(err, first.URL())
+	}
+	if err := first.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := first.Request(ctx, http.MethodGet, maps, nil); err == nil {
+		t.Fatal("a stopped fork answers")
+	}
+	if _, err := os.Stat(first.KubeconfigPath()); !errors.Is(err, fs.ErrNotExist) {
+		t.Fatal("the kubeconfig is still there", err)
+	}
+	// a fork stops with its parent
+	if err := nested.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(cluster.Stop(), second.Stop()); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestErrorsSayWhatToDo(t *testing.T) {
 	_, err := Start(context.Background(), Options{Binary: "no-such-pintle"})
 	if err == nil || !strings.Contains(err.Error(), "set the variable PINTLE") {

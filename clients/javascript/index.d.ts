@@ -12,35 +12,48 @@ export interface ClusterOptions {
   seed?: number | bigint;
   /** Those of `pintle up --components`. */
   components?: string[];
+  /** Faults that requests meet from the start; `faults` of the cluster changes them. */
+  faults?: FaultRule[];
   /** Further arguments of `pintle up`. */
   args?: string[];
   /** How long a start may take; 60,000 by default. */
   startTimeoutMs?: number;
 }
 
-/** A running cluster. It goes with `stop`, and when this process ends. */
-export class Cluster {
-  private constructor();
-  /** Starts a cluster, and resolves when it is ready for pods. */
-  static start(options?: ClusterOptions): Promise<Cluster>;
+/** What clusters and their forks have in common. */
+export interface Controls extends AsyncDisposable {
   /** The path of the administrator's kubeconfig. The file is deleted when the cluster stops. */
   readonly kubeconfigPath: string;
   /** The administrator's kubeconfig. */
   readonly kubeconfig: string;
   /** The address of the API server. */
   readonly url: string;
-  /** The end of what the server has written to its standard output and error. */
+  /** The end of what the server, that of all forks, has written to its standard output and error. */
   readonly log: string;
   /** The time of a cluster with `manualClock`. */
   readonly clock: Clock;
+  /** The faults that requests meet. */
+  readonly faults: Faults;
   /**
    * Sends a request as the administrator, with an object as JSON or without one. Resolves to the object of the response.
    * A response with a code of 400 or more is a `StatusError`.
    */
   request(method: string, path: string, body?: unknown): Promise<any>;
-  /** Stops the cluster, and resolves when it is gone. A second call does nothing. */
+  /**
+   * Starts a copy of the cluster in the same process: all its objects, keys and certificates, with a port, a clock and
+   * faults of its own. Prepare a cluster once, and give each test a fork of it. A fork stops with its parent at the latest.
+   */
+  fork(): Promise<Controls>;
+  /** Stops the cluster and its forks, and resolves when it is gone. A second call does nothing. */
   stop(): Promise<void>;
-  [Symbol.asyncDispose](): Promise<void>;
+}
+
+/** A running cluster. It goes with `stop`, and when this process ends. */
+export interface Cluster extends Controls {}
+export class Cluster {
+  private constructor();
+  /** Starts a cluster, and resolves when it is ready for pods. */
+  static start(options?: ClusterOptions): Promise<Cluster>;
 }
 
 /** A duration: text such as `1h30m`, or milliseconds. */
@@ -78,6 +91,47 @@ export interface Change {
   resource: string;
   namespace?: string;
   name: string;
+}
+
+export interface Faults {
+  /**
+   * Replaces all faults. Rules with mistakes are refused with all of them, and change nothing. The seed decides which
+   * requests meet faults with a rate; without one it is drawn.
+   */
+  set(rules: FaultRule[], options?: { seed?: number }): Promise<void>;
+  /** Removes all faults. */
+  clear(): Promise<void>;
+  /** How often each rule has matched and fired, in the order of the rules. */
+  counts(): Promise<{ matched: number; injected: number }[]>;
+}
+
+/**
+ * Selects requests, and says which fault meets them how often. What is not there selects everything. Durations are text,
+ * such as `15s`. docs/testing.md describes each field.
+ */
+export interface FaultRule {
+  name?: string;
+  verbs?: string[];
+  groups?: string[];
+  resources?: string[];
+  namespaces?: string[];
+  names?: string[];
+  users?: string[];
+  userAgents?: string[];
+  paths?: string[];
+  webhooks?: string[];
+  /** Whether control loops, scheduler and simulated nodes meet the fault, too. */
+  components?: boolean;
+  skip?: number;
+  rate?: number;
+  every?: number;
+  times?: number;
+  delay?: string;
+  status?: 409 | 410 | 429 | 500 | 503 | 504;
+  retryAfterSeconds?: number;
+  /** Closes the connection before the request is handled, or after it was. */
+  cut?: 'Request' | 'Response';
+  watch?: { afterEvents?: number; after?: string; end?: 'Close' | 'Expired' | 'Cut' };
 }
 
 /** A response of the API server that reports an error. */

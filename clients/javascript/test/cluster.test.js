@@ -8,6 +8,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { Cluster, StatusError } from '../index.js';
 
 const MODULE = new URL('../index.js', import.meta.url);
+const MAPS = '/api/v1/namespaces/default/configmaps';
 const POD = { metadata: { name: 'a' }, spec: { containers: [{ name: 'c', image: 'i' }] } };
 
 // The server deletes its kubeconfig when it ends.
@@ -43,6 +44,38 @@ test('a real clock is not moved', async () => {
     return error instanceof StatusError && error.message === '404: namespaces "a" not found';
   });
   await cluster.stop();
+});
+
+test('requests meet the faults of rules', async () => {
+  const faults = [{ verbs: ['list'], resources: ['secrets'], status: 500 }];
+  const cluster = await Cluster.start({ components: ['apiserver'], faults });
+  await assert.rejects(cluster.request('GET', '/api/v1/secrets'), { code: 500 });
+  await cluster.faults.set([{ verbs: ['create'], resources: ['configmaps'], status: 409, times: 1 }], { seed: 7 });
+  await assert.rejects(cluster.request('POST', MAPS, { metadata: { name: 'a' } }), { code: 409 });
+  await cluster.request('POST', MAPS, { metadata: { name: 'a' } });
+  assert.deepEqual(await cluster.faults.counts(), [{ matched: 2, injected: 1 }]);
+  await assert.rejects(cluster.faults.set([{ status: 200 }]), /400: .*status/);
+  await cluster.faults.clear();
+  assert.deepEqual(await cluster.faults.counts(), []);
+  await cluster.stop();
+});
+
+test('forks have the objects and go their own way', async () => {
+  const cluster = await Cluster.start({ components: ['apiserver'] });
+  await cluster.request('POST', MAPS, { metadata: { name: 'prepared' } });
+  const [fork, other] = [await cluster.fork(), await cluster.fork()];
+  await fork.request('POST', MAPS, { metadata: { name: 'own' } });
+  await fork.request('GET', `${MAPS}/prepared`);
+  for (const parallel of [cluster, other]) {
+    await assert.rejects(parallel.request('GET', `${MAPS}/own`), { code: 404 });
+  }
+  assert.ok(existsSync(fork.kubeconfigPath) && fork.url !== cluster.url);
+  await fork.stop();
+  assert.ok(!existsSync(fork.kubeconfigPath));
+  await assert.rejects(fork.request('GET', MAPS));
+  await cluster.stop();
+  // a fork stops with its parent
+  await other.stop();
 });
 
 test('errors say what to do', async () => {

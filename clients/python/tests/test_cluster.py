@@ -10,6 +10,7 @@ import unittest
 
 import pintle
 
+MAPS = "/api/v1/namespaces/default/configmaps"
 POD = {"metadata": {"name": "a"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
 CHILD = """
 import pintle, time
@@ -40,6 +41,41 @@ class ClusterTest(unittest.TestCase):
         with pintle.Cluster(components=["apiserver"]) as cluster:
             with self.assertRaisesRegex(RuntimeError, "manual_clock"):
                 cluster.clock.advance("1h")
+
+    def test_requests_meet_the_faults_of_rules(self):
+        at_start = [{"verbs": ["list"], "resources": ["secrets"], "status": 500}]
+        with pintle.Cluster(components=["apiserver"], faults=at_start) as cluster:
+            with self.assertRaisesRegex(pintle.StatusError, "500"):
+                cluster.request("GET", "/api/v1/secrets")
+            cluster.faults.set(
+                [{"verbs": ["create"], "resources": ["configmaps"], "status": 409, "times": 1}], seed=7
+            )
+            with self.assertRaisesRegex(pintle.StatusError, "409"):
+                cluster.request("POST", MAPS, {"metadata": {"name": "a"}})
+            cluster.request("POST", MAPS, {"metadata": {"name": "a"}})
+            self.assertEqual(cluster.faults.counts(), [pintle.FaultCount(matched=2, injected=1)])
+            with self.assertRaisesRegex(pintle.StatusError, "400: .*status"):
+                cluster.faults.set([{"status": 200}])
+            cluster.faults.clear()
+            self.assertEqual(cluster.faults.counts(), [])
+
+    def test_forks_have_the_objects_and_go_their_own_way(self):
+        with pintle.Cluster(components=["apiserver"]) as cluster:
+            cluster.request("POST", MAPS, {"metadata": {"name": "prepared"}})
+            other = cluster.fork()
+            with cluster.fork() as fork:
+                fork.request("POST", MAPS, {"metadata": {"name": "own"}})
+                fork.request("GET", f"{MAPS}/prepared")
+                self.assertTrue(os.path.exists(fork.kubeconfig_path))
+                for parallel in [cluster, other]:
+                    with self.assertRaisesRegex(pintle.StatusError, "404"):
+                        parallel.request("GET", f"{MAPS}/own")
+            self.assertFalse(os.path.exists(fork.kubeconfig_path))
+            with self.assertRaises(OSError):
+                fork.request("GET", MAPS)
+            fork.stop()
+        # a fork stops with its parent
+        other.stop()
 
     def test_errors_say_what_to_do(self):
         with self.assertRaisesRegex(pintle.StartError, "set the variable PINTLE"):

@@ -10,5 +10,7 @@ The package needs nothing but the standard library. A cluster goes at the end of
 from .clock import Change, Clock, ClockMove
 from .cluster import Cluster, StartError
 from .connection import StatusError
+from .controls import Fork
+from .faults import FaultCount, Faults
 
-__all__ = ["Change", "Clock", "ClockMove", "Cluster", "StartError", "StatusError"]
+__all__ = ["Change", "Clock", "ClockMove", "Cluster", "FaultCount", "Faults", "Fork", "StartError", "StatusError"]

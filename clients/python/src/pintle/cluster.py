@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import json
 import os
 import pathlib
 import shlex
@@ -12,8 +13,8 @@ import threading
 import time
 from typing import Optional, Sequence, Union
 
-from .clock import Clock
-from .connection import Connection, StatusError
+from .connection import StatusError
+from .controls import Controls
 
 BINARY_VARIABLE = "PINTLE"
 ADVICE = f"build it (packaging/build), then set the variable {BINARY_VARIABLE} to its path, or add it to PATH"
@@ -25,7 +26,7 @@ class StartError(Exception):
     """A cluster that did not start."""
 
 
-class Cluster:
+class Cluster(Controls):
     """A running cluster; see ``pintle up --help``.
 
     nodes: the number of simulated nodes.
@@ -33,6 +34,7 @@ class Cluster:
     manual_clock: the time of the cluster stands still until ``clock`` moves it.
     seed: names and placements follow from the requests; with manual_clock.
     components: those of ``--components``; None for the default.
+    faults: rules of faults that requests meet from the start; ``faults`` of the cluster changes them.
     args: further arguments of ``pintle up``.
     binary: the path of the program; else that of the variable PINTLE, or pintle in PATH.
     start_timeout: how many seconds a start may take.
@@ -46,11 +48,13 @@ class Cluster:
         manual_clock: bool = False,
         seed: Optional[int] = None,
         components: Optional[Sequence[str]] = None,
+        faults: Sequence[dict] = (),
         args: Sequence[str] = (),
         binary: Union[str, os.PathLike, None] = None,
         start_timeout: float = 60,
     ):
         arguments = [find_binary(binary), "up", "--ephemeral", "--secure-port", "0", "--exit-on-stdin-close"]
+        arguments += ["--faults", json.dumps({"rules": list(faults)})]
         if nodes:
             arguments += ["--nodes", str(nodes)]
         if profile is not None:
@@ -96,8 +100,7 @@ class Cluster:
         if self._path is None:
             ended = self._process.poll()
             raise TimeoutError("it was not ready in time") if ended is None else RuntimeError(f"it ended: {ended}")
-        self.kubeconfig = pathlib.Path(self._path).read_text()
-        self._connection = Connection(self.kubeconfig)
+        self._connect(self._path, pathlib.Path(self._path).read_text())
         if components is None or "controller-manager" in components:
             self._until(deadline, "there is no default service account", self._has_service_account)
         if nodes:
@@ -124,32 +127,12 @@ class Cluster:
         return sum(it["type"] == "Ready" and it["status"] == "True" for it in conditions)
 
     @property
-    def kubeconfig_path(self) -> str:
-        """The path of the administrator's kubeconfig. The file is deleted when the cluster stops."""
-        return self._path
-
-    @property
-    def url(self) -> str:
-        """The address of the API server."""
-        return self._connection.url
-
-    @property
     def log(self) -> str:
         """The end of what the server has written to its standard output and error."""
         return "".join(self._lines.copy())
 
-    @property
-    def clock(self) -> Clock:
-        """The time of a cluster with manual_clock."""
-        return Clock(self._connection)
-
-    def request(self, method: str, path: str, body: object = None) -> object:
-        """Sends a request as the administrator, with an object as JSON or without one. Returns the object of the
-        response. A response with a code of 400 or more raises StatusError."""
-        return self._connection.request(method, path, body)
-
     def stop(self) -> None:
-        """Stops the cluster, and waits until it is gone. A second call does nothing."""
+        """Stops the cluster and its forks, and waits until it is gone. A second call does nothing."""
         status = self._end()
         if status:
             raise RuntimeError(f"the cluster ended with status {status}; its output:\n{self.log}")
@@ -165,11 +148,9 @@ class Cluster:
         self._process.stdout.close()
         return status
 
-    def __enter__(self) -> "Cluster":
-        return self
-
-    def __exit__(self, *_exception: object) -> None:
-        self.stop()
+    @property
+    def _has_ended(self) -> bool:
+        return self._process.poll() is not None
 
 
 def find_binary(given: Union[str, os.PathLike, None]) -> str:
