@@ -1,21 +1,19 @@
 //! The decoder: reads a value from a source against its table, in one pass.
 
-use super::bytes;
 use super::entries::{Entries, FieldBits};
 use super::error::DecodeError;
 use super::mismatch::{self, Place};
-use super::numbers::{float_value, whole, whole_or_float};
+use super::numbers::float_value;
 use super::repeated_keys::repeated_keys;
 use super::strict_errors::{StrictError, StrictErrors};
+use crate::encode;
 use crate::path::Path;
-use crate::source::{Json, MapText, Source, SyntaxError, Token, Tree};
-use crate::table::{Field, Flags, Scalar, Shape, Type, Unknown};
+use crate::source::{Json, Source, SyntaxError, Token, Tree};
+use crate::table::{Field, Flags, MapShape, Scalar, Shape, Type, Unknown};
 use crate::text::Text;
 use crate::value::{Map, Value};
 use crate::zero::{is_zero, zero, zero_when_absent};
-use crate::{encode, quantity, time};
 use std::borrow::Cow;
-use std::sync::Arc;
 
 /// A decoded value, and the strict errors of its text.
 #[derive(Debug, PartialEq)]
@@ -43,17 +41,6 @@ fn untyped(bytes: &[u8], mut decoder: Decoder<Json<'_>>) -> Result<Decoded, Deco
         strict_errors = repeated_keys(bytes, StrictErrors::default())?;
     }
     Ok(Decoded { value, strict_errors })
-}
-
-/// The compact text of a map.
-fn compact(text: MapText<'_>) -> Result<Arc<str>, SyntaxError> {
-    match text {
-        MapText::Compact(text) => Ok(text),
-        MapText::Spaced(text) => match json_untyped(text.as_bytes()) {
-            Ok(decoded) => Ok(encode::compact(&decoded.value)),
-            Err(why) => Err(SyntaxError(why.to_string())),
-        },
-    }
 }
 
 /// Decodes one value from a source against its table.
@@ -285,47 +272,10 @@ impl<'a, S: Source<'a>> Decoder<S> {
                 if place.path.is_top_level() { self.apart(ty, place) } else { self.inner(ty, place) }
             }
             (Shape::Struct(ty), Token::Map) => self.structure(ty, place.path),
-            (Shape::List(list), Token::List) => {
-                let mut items = Vec::new();
-                while self.source.item()? {
-                    let path = place.path.index(items.len());
-                    let token = self.source.value()?;
-                    items.push(self.shaped(&list.item, token, &Place { owner: place.owner, path: &path })?);
-                }
-                Ok(Value::List(items))
-            }
-            (Shape::Map(map), Token::Map) => {
-                let mut entries = Vec::new();
-                while let Some(key) = self.source.key()? {
-                    let entry = place.path.entry(&key);
-                    // a conversion names no keys of maps
-                    let path = if self.wraps { place.path } else { &entry };
-                    let token = self.source.value()?;
-                    // an entry with a default gets it later
-                    let may_be_null = map.nullable || map.default.is_some();
-                    let absent =
-                        matches!(token, Token::Null) && place.owner.loose && !may_be_null && self.prunes;
-                    let value = self.shaped(&map.value, token, &Place { owner: place.owner, path })?;
-                    if !absent {
-                        entries.push((Cow::Owned(key.into_owned()), value));
-                    }
-                }
-                Ok(self.sorted(entries, place.path))
-            }
+            (Shape::List(list), Token::List) => self.items(&list.item, place),
+            (Shape::Map(map), Token::Map) => self.entries(map, place),
             (Shape::Struct(ty), token) if place.owner.loose && !ty.loose => {
-                let (path, found) = (place.path, mismatch::found_in_place_of_struct(&token));
-                let value = crate::problem::go_syntax(&self.any(token, place.path)?);
-                let why = format!(
-                    "json: cannot unmarshal {found} into Go value of type {}",
-                    mismatch::go_struct(ty)
-                );
-                // the error of the object's own metadata has no path
-                let own = path.to_string() == "metadata";
-                Err(DecodeError::Type(if own {
-                    why
-                } else {
-                    format!("{}: Invalid value: {value}: {why}", path.with_keys())
-                }))
+                Err(self.no_structure(ty, token, place))
             }
             (Shape::Struct(ty), token) if place.owner.loose && ty.unknown == Unknown::Keep => {
                 self.misplaced(token, place.path)
@@ -337,8 +287,53 @@ impl<'a, S: Source<'a>> Decoder<S> {
         }
     }
 
+    fn items(&mut self, item: &Shape, place: &Place<'_>) -> Result<Value, DecodeError> {
+        let mut items = Vec::new();
+        while self.source.item()? {
+            let path = place.path.index(items.len());
+            let token = self.source.value()?;
+            items.push(self.shaped(item, token, &Place { owner: place.owner, path: &path })?);
+        }
+        Ok(Value::List(items))
+    }
+
+    fn entries(&mut self, map: &MapShape, place: &Place<'_>) -> Result<Value, DecodeError> {
+        let mut entries = Vec::new();
+        while let Some(key) = self.source.key()? {
+            let entry = place.path.entry(&key);
+            // a conversion names no keys of maps
+            let path = if self.wraps { place.path } else { &entry };
+            let token = self.source.value()?;
+            // an entry with a default gets it later
+            let may_be_null = map.nullable || map.default.is_some();
+            let absent = matches!(token, Token::Null) && place.owner.loose && !may_be_null && self.prunes;
+            let value = self.shaped(&map.value, token, &Place { owner: place.owner, path })?;
+            if !absent {
+                entries.push((Cow::Owned(key.into_owned()), value));
+            }
+        }
+        Ok(self.sorted(entries, place.path))
+    }
+
+    /// The error of another value in the place of metadata.
+    #[cold]
+    fn no_structure(&mut self, ty: &Type, token: Token<'a>, place: &Place<'_>) -> DecodeError {
+        let (path, found) = (place.path, mismatch::found_in_place_of_struct(&token));
+        let value = match self.any(token, path) {
+            Ok(value) => crate::problem::go_syntax(&value),
+            Err(why) => return why,
+        };
+        let why = format!("json: cannot unmarshal {found} into Go value of type {}", mismatch::go_struct(ty));
+        // the error of the object's own metadata has no path
+        let own = path.to_string() == "metadata";
+        DecodeError::Type(match own {
+            true => why,
+            false => format!("{}: Invalid value: {value}: {why}", path.with_keys()),
+        })
+    }
+
     /// A value whose type differs from the declared one, which is reported at the end.
-    fn mismatched(
+    pub(super) fn mismatched(
         &mut self,
         shape: &Shape,
         token: Token<'a>,
@@ -428,7 +423,7 @@ impl<'a, S: Source<'a>> Decoder<S> {
     }
 
     /// A value without a type of its own. The keys of a built-in kind's raw value are not checked.
-    fn raw(&mut self, token: Token<'a>, path: &Path<'_>) -> Result<Value, DecodeError> {
+    pub(super) fn raw(&mut self, token: Token<'a>, path: &Path<'_>) -> Result<Value, DecodeError> {
         let before = self.strict_errors.len();
         let value = self.any(token, path)?;
         if !self.is_custom {
@@ -441,102 +436,6 @@ impl<'a, S: Source<'a>> Decoder<S> {
         let (map, repeated) = Map::from_unsorted(entries);
         repeated.iter().for_each(|key| self.strict_errors.duplicate(&path.field(key)));
         Value::Map(map)
-    }
-
-    fn scalar(&mut self, scalar: Scalar, token: Token<'a>, place: &Place<'_>) -> Result<Value, DecodeError> {
-        let shape = Shape::Scalar(scalar);
-        match (scalar, token) {
-            (Scalar::Any, token) => self.raw(token, place.path),
-            (Scalar::Fields, Token::Map) => Ok(Value::Json(compact(self.source.text()?)?)),
-            (Scalar::Fields | Scalar::Object, Token::Json(text)) => Ok(Value::Json(text)),
-            (_, Token::Null) => Ok(zero(&shape)),
-            // a set of fields may have any form: one that is no object counts as unreadable later
-            (Scalar::Fields, token) => {
-                let text = encode::untyped(&self.any(token, place.path)?);
-                Ok(Value::Json(String::from_utf8_lossy(&text).into()))
-            }
-            // a raw object may have any form
-            (Scalar::Object, token) => {
-                self.is_raw = true;
-                let value = self.raw(token, place.path);
-                self.is_raw = false;
-                value
-            }
-            (Scalar::String, Token::String(text)) => Ok(text.into()),
-            (Scalar::Bool, Token::Bool(truth)) => Ok(truth.into()),
-            (Scalar::Int32, Token::Int(number)) if i32::try_from(number).is_ok() => Ok(number.into()),
-            (Scalar::Int64, Token::Int(number)) => Ok(number.into()),
-            (Scalar::Int32, Token::Int(number)) if self.wraps => Ok(i64::from(number as i32).into()),
-            (Scalar::Int32 | Scalar::Int64, Token::Decimal(text)) if self.wraps => match whole(&text) {
-                Some(number) if scalar == Scalar::Int32 => Ok(i64::from(number as i32).into()),
-                Some(number) => Ok(number.into()),
-                None => self.mismatched(&shape, Token::Decimal(text), place),
-            },
-            // the metadata of a custom resource is read without a type first
-            (Scalar::Int64, Token::Decimal(text)) if self.is_custom => match text.parse().map(float_value) {
-                Ok(Value::Int(number)) => Ok(number.into()),
-                Ok(Value::Float(number)) if number.is_finite() => {
-                    let text = encode::float_text(number).into();
-                    self.mismatched(&shape, Token::Decimal(text), place)
-                }
-                _ => self.mismatched(&shape, Token::Decimal(text), place),
-            },
-            (Scalar::Float, Token::Int(number)) => Ok(whole_or_float(number as f64)),
-            (Scalar::Float, Token::Decimal(text)) => match text.parse::<f64>() {
-                Ok(number) if number.is_finite() => Ok(whole_or_float(number)),
-                _ => self.mismatched(&shape, Token::Decimal(text), place),
-            },
-            (Scalar::IntOrString, Token::String(text)) => Ok(text.into()),
-            (Scalar::IntOrString, Token::Int(number)) if i32::try_from(number).is_ok() => Ok(number.into()),
-            (Scalar::Bytes, Token::String(text)) => match bytes::canonical(&text) {
-                Err(why) if self.apart == 0 => {
-                    self.mismatch.get_or_insert(why);
-                    Ok(zero(&shape))
-                }
-                other => other,
-            },
-            (Scalar::Bytes, Token::List) => self.byte_list(place),
-            (Scalar::Quantity, Token::String(text)) => canonical(quantity::canonical(&text)),
-            (Scalar::Quantity, Token::Int(number)) => canonical(quantity::canonical(&number.to_string())),
-            (Scalar::Quantity, Token::Decimal(text)) => canonical(quantity::canonical(&text)),
-            // the API reports every other type with this text
-            (Scalar::Quantity, _) => canonical(quantity::canonical("\u{0}")),
-            (Scalar::Time, Token::String(text)) => canonical(time::parse_time(&text)),
-            (Scalar::MicroTime, Token::String(text)) => canonical(time::parse_micro_time(&text)),
-            (Scalar::Duration, Token::String(text)) => canonical(time::canonical_duration(&text)),
-            (_, token) => self.mismatched(&shape, token, place),
-        }
-    }
-
-    /// Bytes as a list of numbers.
-    fn byte_list(&mut self, place: &Place<'_>) -> Result<Value, DecodeError> {
-        let mut out = Vec::new();
-        while self.source.item()? {
-            let token = self.source.value()?;
-            let found = match &token {
-                Token::Null => Some(0),
-                Token::Int(number) => u8::try_from(*number).ok(),
-                _ => None,
-            };
-            let Some(byte) = found else {
-                let found = match &token {
-                    Token::Int(number) => format!("number {number}"),
-                    other => mismatch::found(other),
-                };
-                let (owner, path) = (&place.owner.name, place.path.fields_only());
-                let error = DecodeError::Type(format!(
-                    "json: cannot unmarshal {found} into Go struct field {owner}.{path} of type uint8"
-                ));
-                if self.apart > 0 {
-                    return Err(error);
-                }
-                self.source.skip(&token)?;
-                self.mismatch.get_or_insert(error);
-                continue;
-            };
-            out.push(byte);
-        }
-        Ok(bytes::encode(&out).into())
     }
 
     /// A value in the place of a scalar: all fields inside it are unknown.
@@ -575,7 +474,7 @@ impl<'a, S: Source<'a>> Decoder<S> {
     }
 
     /// Any JSON value, kept as it is.
-    fn any(&mut self, token: Token<'a>, path: &Path<'_>) -> Result<Value, DecodeError> {
+    pub(super) fn any(&mut self, token: Token<'a>, path: &Path<'_>) -> Result<Value, DecodeError> {
         Ok(match token {
             Token::Null => Value::Null,
             Token::Bool(truth) => truth.into(),
@@ -615,10 +514,6 @@ impl<'a, S: Source<'a>> Decoder<S> {
             }
         })
     }
-}
-
-fn canonical<E: std::fmt::Display>(text: Result<String, E>) -> Result<Value, DecodeError> {
-    text.map(Value::String).map_err(|why| DecodeError::Type(why.to_string()))
 }
 
 /// Whether a structure is the metadata of an embedded object.

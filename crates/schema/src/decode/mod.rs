@@ -12,6 +12,7 @@ mod mismatch;
 mod numbers;
 mod partial;
 mod repeated_keys;
+mod scalar;
 mod strict_errors;
 mod type_meta;
 
