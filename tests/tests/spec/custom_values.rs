@@ -160,7 +160,8 @@ async fn validation_errors_match_upstream() {
     assert_eq!(
         status.refused(400, "BadRequest")["message"],
         "Thing in version \"v1\" cannot be handled as a Thing: spec.part[p].metadata: Invalid value: \
-         {\"labels\":{\"a\":1}}: json: cannot unmarshal number into Go struct field ObjectMeta.labels of type string"
+         map[string]interface {}{\"labels\":map[string]interface {}{\"a\":1}}: json: cannot unmarshal number into Go \
+         struct field ObjectMeta.labels of type string"
     );
     let created = cluster.post(THINGS, thing("x", part(json!({"unk": 1})))).await.code(201);
     assert_eq!(created.warnings(), [r#"299 - "unknown field \"spec.part[p].metadata.unk\"""#]);
