@@ -25,8 +25,7 @@ fn signal(process: &Path, signal: Signal) {
 }
 
 fn has_name(process: &Path, name: &str) -> bool {
-    let command = fs::read(process.join("cmdline")).unwrap_or_default();
-    command.split(|it| *it == 0).nth(1) == Some(name.as_bytes())
+    fs::read_to_string(process.join("comm")).is_ok_and(|it| it.trim() == name)
 }
 
 fn groups_of(machine: &Machine, container: &str) -> Vec<PathBuf> {

@@ -1,7 +1,8 @@
 //! The first life of a container's process: it prepares namespaces, filesystem and rights, and then becomes the program.
 //!
-//! The process has one thread. Its standard input is a socket to the monitor, on which it gets the [`InitRequest`] and
-//! says what goes wrong. Every descriptor is closed at the end, except the three standard streams.
+//! The process has one thread. It is a copy of the monitor or, where it stays for long, this program anew, with a socket to
+//! the monitor, on which it gets the [`InitRequest`] and says what goes wrong. Every descriptor is closed at the end, except
+//! the three standard streams.
 
 mod exec;
 mod failure;
@@ -28,11 +29,17 @@ use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space}
 use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
-use tokio::signal::unix::{SignalKind, signal};
 
-/// Becomes the program of a container. Returns the exit code if that fails.
+/// Becomes the program of a container, with its socket as the standard input. Returns the exit code if that fails.
 pub fn run() -> u8 {
-    let Ok(control) = fcntl_dupfd_cloexec(stdin(), 3) else { return 1 };
+    match fcntl_dupfd_cloexec(stdin(), 3) {
+        Ok(control) => run_at(control),
+        Err(_) => 1,
+    }
+}
+
+/// The same with any descriptor as the socket, which is closed when another program is executed.
+pub(super) fn run_at(control: OwnedFd) -> u8 {
     let failure = match prepare(&control) {
         Ok(Some((rights, program))) => become_program(&control, &rights, program),
         // an external runtime has started it
@@ -50,21 +57,14 @@ pub fn run() -> u8 {
 /// Puts the program in the place of this process. Returns why that failed. The filter of system calls may be in force
 /// from here on, so everything else is done before.
 fn become_program(control: &OwnedFd, rights: &Rights, program: Program) -> ExecFailure {
-    let started = reset_signals()
+    let started = process_start::reset_broken_pipe()
+        .map_err(during("reset signals"))
         .and_then(|()| send(control, &InitReply::Ready, &[]).map_err(during("answer the monitor")))
         .and_then(|()| rights.give_up());
     match started {
         Ok(()) => program.replace_process(),
         Err(message) => ExecFailure::Refused(message),
     }
-}
-
-/// Rust programs ignore SIGPIPE, and what is ignored stays so in another program; what has a handler does not.
-fn reset_signals() -> Result<(), String> {
-    let threads =
-        tokio::runtime::Builder::new_current_thread().enable_io().build().map_err(during("start"))?;
-    let _inside = threads.enter();
-    signal(SignalKind::pipe()).map(drop).map_err(during("reset signals"))
 }
 
 /// For `map_err`: an error of what happens before the program is looked for.
@@ -75,6 +75,8 @@ fn in_init(message: String) -> String {
 fn prepare(control: &OwnedFd) -> Result<Option<(Rights, Program)>, String> {
     // a process of the container that enters its namespaces must not be able to look at this one
     set_dumpable_behavior(DumpableBehavior::NotDumpable).map_err(during("prctl"))?;
+    // else it had the name of the monitor, or a descriptor's
+    rustix::thread::set_name(c"runtime-init").map_err(during("prctl"))?;
     // without its monitor a container has no log and no exit code
     set_parent_process_death_signal(Some(rustix::process::Signal::KILL)).map_err(during("prctl"))?;
     let request =

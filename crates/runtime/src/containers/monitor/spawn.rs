@@ -2,6 +2,7 @@
 
 use super::log_file::LogFile;
 use super::process::{Control, Output, Process};
+use crate::containers::init;
 use crate::containers::message::{Inbox, send, set_nonblocking, wait_for};
 use crate::containers::namespaces::unshare;
 use crate::containers::program::ENVIRONMENT;
@@ -85,7 +86,7 @@ impl Spawner {
         let _ = std::fs::remove_file(&self.config.socket);
     }
 
-    /// Starts this program in a process namespace: a given one, a new one or that of the monitor.
+    /// Starts a process in a process namespace: a given one, a new one or that of the monitor.
     fn spawn(
         &self,
         namespace: Option<&OwnedFd>,
@@ -95,23 +96,20 @@ impl Spawner {
     ) -> io::Result<InitProcess> {
         let flags = SocketFlags::CLOEXEC;
         let (control, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-        // the program of this monitor, also when a newer one has taken its place since
-        let mut command = Command::new("/proc/self/exe");
-        command.arg(INIT_COMMAND).env_clear().envs(ENVIRONMENT);
-        command.stdin(Stdio::from(theirs)).stdout(Stdio::null()).stderr(Stdio::null());
         // children of this thread are born there; the monitor itself stays
         if let Some(namespace) = namespace {
             move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::ProcessID))?;
         } else if is_new {
             unshare(UnshareFlags::NEWPID)?;
         }
-        let spawned = command.spawn();
+        // what does not soon become another program must not keep the descriptors of the monitor open
+        let stays = request.is_pause || request.oci.is_some();
+        let mut control = Some(control);
+        let spawned = if stays { execute(theirs) } else { copy(theirs, &mut control) };
         if namespace.is_some() || is_new {
             move_into_link_name_space(self.own_pids.as_fd(), Some(LinkNameSpaceType::ProcessID))?;
         }
-        drop(command);
-        let child = spawned?;
-        let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw).ok_or(io::ErrorKind::InvalidData)?;
+        let (pid, control) = (spawned?, control.ok_or(io::ErrorKind::BrokenPipe)?);
         let descriptor = pidfd_open(pid, PidfdFlags::empty())?;
         let descriptors: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
         send(&control, request, &descriptors)?;
@@ -226,6 +224,29 @@ impl Spawner {
             ..Process::new(spawned.pid, spawned.descriptor, Control::new(spawned.control), log, requester)
         })
     }
+}
+
+/// Starts this program, which gets its request from a socket.
+fn execute(control: OwnedFd) -> io::Result<Pid> {
+    // the program of this monitor, also when a newer one has taken its place since
+    let mut command = Command::new("/proc/self/exe");
+    command.arg(INIT_COMMAND).env_clear().envs(ENVIRONMENT);
+    command.stdin(Stdio::from(control)).stdout(Stdio::null()).stderr(Stdio::null());
+    process_id(command.spawn()?.id())
+}
+
+/// The same by a copy of this process, which costs much less than a start of the program. The copy closes the monitor's
+/// side of the socket, so that it notices when the monitor is gone.
+fn copy(control: OwnedFd, monitors_side: &mut Option<OwnedFd>) -> io::Result<Pid> {
+    let pid = process_start::fork(|| {
+        drop(monitors_side.take());
+        init::run_at(control)
+    })?;
+    process_id(pid)
+}
+
+fn process_id(number: impl TryInto<i32>) -> io::Result<Pid> {
+    number.try_into().ok().and_then(Pid::from_raw).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
 /// The pipes of a container: the ends for its process, its input, and its outputs.
