@@ -174,7 +174,7 @@ async fn columns_are_those_of_the_definition() {
     one["additionalPrinterColumns"] = json!([
         {"name": "First", "type": "string", "jsonPath": ".spec.parts[0].name"},
         {"name": "Ready", "type": "string", "jsonPath": ".spec.parts[?(@.name==\"b\")].ready"},
-        {"name": "Size", "type": "integer", "jsonPath": ".spec.size", "priority": 1},
+        {"name": "Size", "type": "integer", "jsonPath": ".spec.size", "priority": -300},
         {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}]);
     define(&cluster, definition(&[one])).await;
     let parts = json!([{"name": "a"}, {"name": "b", "ready": true}]);
@@ -184,6 +184,7 @@ async fn columns_are_those_of_the_definition() {
     let columns: Vec<_> =
         table["columnDefinitions"].as_array().unwrap().iter().map(|it| it["name"].clone()).collect();
     assert_eq!(columns, ["Name", "First", "Ready", "Size", "Age"]);
+    assert_eq!(table["columnDefinitions"][3]["priority"], -300);
     assert_eq!(table["rows"][0]["cells"], json!(["a", "a", "true", 3, "0s"]));
     assert_eq!(table["rows"][1]["cells"], json!(["b", null, null, null, "0s"]));
 }

@@ -303,7 +303,7 @@ fn columns(version: &Value) -> Vec<Column> {
         name: text(column, "name"),
         kind: text(column, "type"),
         format: text(column, "format"),
-        priority: u8::try_from(read::int(column, &["priority"]).clamp(0, 255)).unwrap_or(0),
+        priority: i32::try_from(read::int(column, &["priority"])).unwrap_or(0),
         path: text(column, "jsonPath"),
         doc: match column.text(&["description"]) {
             "" => {

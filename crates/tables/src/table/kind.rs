@@ -190,7 +190,7 @@ pub struct Column {
     /// `string`, `integer`, `date`, ...
     pub kind: Text,
     pub format: Text,
-    pub priority: u8,
+    pub priority: i32,
     /// Dotted path of the cell; empty where the kind's own code fills it.
     pub path: Text,
     pub doc: Text,
