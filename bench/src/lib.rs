@@ -1,6 +1,7 @@
 //! What the programs of the ruler share.
 
 pub mod in_process;
+pub mod pods;
 pub mod process;
 pub mod target;
 pub mod timer;

@@ -1,4 +1,4 @@
-//! Bytes as HTTP/1.1 to a running server: whole responses come back, and who has no rights writes nothing.
+//! Bytes as HTTP/1.1 to a running server: whole responses come back, and a user without rights writes nothing.
 
 #![no_main]
 

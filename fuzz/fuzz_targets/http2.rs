@@ -1,4 +1,4 @@
-//! Frames of HTTP/2 to a running server: frames of HTTP/2 come back, and who has no rights writes nothing.
+//! Frames of HTTP/2 to a running server: frames of HTTP/2 come back, and a user without rights writes nothing.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! A gRPC server whose answers are those of an input, whatever is asked.
+//! A gRPC server that answers each call with the next answer of an input.
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Request, Response};
@@ -24,7 +24,7 @@ impl Answers {
         *self.0.lock().expect("no panic") = answers.into_iter().collect();
     }
 
-    #[allow(dead_code, reason = "one of the targets asks")]
+    #[allow(dead_code, reason = "one of the targets needs it")]
     pub fn left(&self) -> usize {
         self.0.lock().expect("no panic").len()
     }

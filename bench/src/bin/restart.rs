@@ -6,9 +6,9 @@
 use anyhow::{Context, bail, ensure};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use bench::print_line;
 use bench::process::{cpu_of, memory_of};
 use bench::target::{Sender, Target, TargetArgs};
+use bench::{pods, print_line};
 use bytes::Bytes;
 use clap::Parser;
 use http::{Method, Request, StatusCode};
@@ -270,39 +270,11 @@ async fn exchange(sender: &mut Sender, request: Request<Full<Bytes>>) -> anyhow:
     Ok(body)
 }
 
-/// A pod of two containers, never scheduled: it is stored with about 7.4 kB.
+/// A pod with text that does not compress. It is stored with about 7.4 kB.
 fn pod(nth: u64) -> Value {
-    let probe = |path: &str| json!({"httpGet": {"path": path, "port": "http"}, "periodSeconds": 10});
-    let container = |name: &str| {
-        let secret = json!({"secretKeyRef": {"name": "orders-db", "key": "password"}});
-        json!({
-            "name": name, "image": format!("registry.example.com/shop/{name}:2.14.3"),
-            "args": ["serve", "--config", "/etc/shop/config.yaml", format!("--instance={nth}")],
-            "ports": [{"name": "http", "containerPort": 8080}, {"name": "metrics", "containerPort": 9102}],
-            "env": [{"name": "LOG_LEVEL", "value": "info"}, {"name": "REGION", "value": "eu-west-1"},
-                    {"name": "DB_HOST", "value": "orders-db.shop.svc"}, {"name": "DB_PASSWORD", "valueFrom": secret}],
-            "resources": {"requests": {"cpu": "250m", "memory": "256Mi"}, "limits": {"memory": "512Mi"}},
-            "livenessProbe": probe("/healthz"), "readinessProbe": probe("/ready"),
-            "securityContext": {"allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true},
-            "volumeMounts": [{"name": "config", "mountPath": "/etc/shop", "readOnly": true},
-                             {"name": "tmp", "mountPath": "/tmp"}],
-        })
-    };
-    json!({
-        "apiVersion": "v1", "kind": "Pod",
-        "metadata": {
-            "name": format!("checkout-7d9c5b8f6d-{nth:06}"),
-            "labels": {"app": "checkout", "instance": format!("checkout-{:02}", nth % 50), "tier": "backend"},
-            "annotations": {"example.com/scrape": "true", "example.com/checksum": noise(nth, 300)},
-        },
-        "spec": {
-            "automountServiceAccountToken": false, "nodeSelector": {"example.com/never": "true"},
-            "securityContext": {"runAsNonRoot": true, "runAsUser": 10001, "fsGroup": 10001},
-            "tolerations": [{"key": "dedicated", "operator": "Equal", "value": "shop", "effect": "NoSchedule"}],
-            "volumes": [{"name": "config", "configMap": {"name": "checkout-config"}}, {"name": "tmp", "emptyDir": {}}],
-            "containers": [container("checkout"), container("proxy")],
-        },
-    })
+    let mut pod = pods::pod(nth);
+    pod["metadata"]["annotations"]["example.com/checksum"] = noise(nth, 300).into();
+    pod
 }
 
 /// A config map of about so many bytes as it is stored, which does not compress.

@@ -16,6 +16,7 @@ use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail, ensure};
+use bench::pods::pod_name;
 use bench::process::memory_of;
 use bench::target::{Sender, Target, TargetArgs};
 use bytes::Bytes;
@@ -29,7 +30,7 @@ mod plan;
 mod report;
 mod watch;
 
-use plan::{How, Plan, pod_name};
+use plan::{How, Plan};
 use report::{Clocks, Report, Tally};
 
 /// Loads a server and reports the cost
