@@ -1,15 +1,16 @@
 //! The server of the pod resources API, v1 and v1alpha1.
 
-use super::rate_limit::RateLimit;
 use crate::resource_managers::memory::state::MemoryBlock;
 use crate::resource_managers::{ResourceManagers, unix_server};
 use crate::stats::AgentMetrics;
+use client::{Rate, TokenBucket};
 use env::World;
 use grpc::pod_resources_v1::pod_resources_lister_server as v1_server;
 use grpc::pod_resources_v1alpha1::pod_resources_lister_server as v1alpha1_server;
 use grpc::tonic::codegen::Service as _;
 use grpc::tonic::{Request, Response, Status};
 use grpc::{pod_resources_v1 as v1, pod_resources_v1alpha1 as v1alpha1};
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
@@ -20,6 +21,8 @@ use tokio::net::UnixListener;
 /// The socket below the agent's directory.
 const DIRECTORY: &str = "pod-resources";
 const SOCKET: &str = "kubelet.sock";
+/// The rate of calls.
+const CALLS: Rate = Rate { per_second: 100.0, burst: 10 };
 
 /// What the server is made from.
 pub struct PodResourcesOptions {
@@ -38,7 +41,7 @@ pub fn bind(root_dir: &Path) -> io::Result<UnixListener> {
 
 /// Serves both versions.
 pub async fn serve(listener: UnixListener, options: PodResourcesOptions) {
-    let limit = RateLimit::new(options.world.clone());
+    let limit = Mutex::new(TokenBucket::new(CALLS));
     let lister = Arc::new(Lister { options, limit });
     unix_server::serve(listener, move |request| {
         let lister = lister.clone();
@@ -59,12 +62,12 @@ pub async fn serve(listener: UnixListener, options: PodResourcesOptions) {
 
 struct Lister {
     options: PodResourcesOptions,
-    limit: RateLimit,
+    limit: Mutex<TokenBucket>,
 }
 
 impl Lister {
     fn admit(&self) -> Result<(), Status> {
-        match self.limit.try_take() {
+        match self.limit.lock().take(self.options.world.elapsed()) {
             true => Ok(()),
             false => Err(Status::resource_exhausted("rejected by rate limit")),
         }

@@ -1,7 +1,6 @@
 //! The pod resources API: what devices, CPUs and memory pods have, for monitoring agents on the node.
 
 mod lister;
-mod rate_limit;
 
 pub use lister::{PodResourcesOptions, bind, serve};
 
