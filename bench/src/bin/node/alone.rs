@@ -1,18 +1,17 @@
 //! The runtime alone: the calls of a pod without an agent, with the configuration that an agent sends.
 
-use super::measure::Spread;
 use anyhow::Context;
 use api::core::v1::{Container, Pod};
-use bench::print_line;
 use nodeagent::container::node_facts::NodeFacts;
 use nodeagent::container::security::{ImageUser, container_security, sandbox_security};
 use nodeagent::runtime::cri::CriRuntime;
 use nodeagent::runtime::{
-    ContainerConfig, ContainerLinux, DnsConfig, LinuxResources, LinuxSecurity, Mount, Runtime, RuntimeError,
-    SandboxConfig, SandboxLinux,
+    ContainerConfig, ContainerLinux, DnsConfig, LinuxResources, LinuxSecurity, Mount, Runtime, SandboxConfig,
+    SandboxLinux,
 };
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use tokio::task::JoinSet;
@@ -88,6 +87,44 @@ impl Template {
     }
 }
 
+/// A runtime whose pods start without an agent, in turns with the agent's.
+pub struct Alone {
+    runtime: Arc<CriRuntime>,
+    template: Arc<Template>,
+    /// The number of the next pod.
+    next: AtomicUsize,
+}
+
+impl Alone {
+    pub fn new(endpoint: &str, image: &str, cgroup_parent: &str) -> anyhow::Result<Self> {
+        let runtime = CriRuntime::new(endpoint, None, None, None).map_err(|why| anyhow::anyhow!("{why}"))?;
+        let template = Template::new(image, cgroup_parent)?;
+        Ok(Alone { runtime: Arc::new(runtime), template: Arc::new(template), next: AtomicUsize::new(0) })
+    }
+
+    /// How long each of some pods takes that start at once; they are removed afterwards.
+    pub async fn start_at_once(&self, count: usize) -> anyhow::Result<Vec<Duration>> {
+        let first = self.next.fetch_add(count, Ordering::Relaxed);
+        let (begin, mut tasks) = (Instant::now(), JoinSet::new());
+        for nth in first..first + count {
+            let (runtime, template) = (self.runtime.clone(), self.template.clone());
+            tasks.spawn(async move {
+                let started = start(&runtime, &format!("alone-{nth}"), &template).await;
+                started.map(|id| (id, begin.elapsed()))
+            });
+        }
+        let mut started: Vec<(String, Duration)> = Vec::new();
+        while let Some(ended) = tasks.join_next().await {
+            started.push(ended??);
+        }
+        for (id, _) in &started {
+            self.runtime.stop_sandbox(id).await?;
+            self.runtime.remove_sandbox(id).await?;
+        }
+        Ok(started.into_iter().map(|it| it.1).collect())
+    }
+}
+
 /// Sandbox, container, start. Returns the sandbox.
 async fn start(runtime: &CriRuntime, name: &str, template: &Template) -> anyhow::Result<String> {
     let directory = template.directory_of(name)?;
@@ -96,46 +133,4 @@ async fn start(runtime: &CriRuntime, name: &str, template: &Template) -> anyhow:
     let container = runtime.create_container(&id, &template.container(&directory), &sandbox).await?;
     runtime.start_container(&container).await?;
     Ok(id)
-}
-
-async fn remove(runtime: &CriRuntime, id: &str) -> Result<(), RuntimeError> {
-    runtime.stop_sandbox(id).await?;
-    runtime.remove_sandbox(id).await
-}
-
-pub async fn run(
-    endpoint: &str,
-    image: &str,
-    cgroup_parent: &str,
-    single: usize,
-    burst: usize,
-) -> anyhow::Result<()> {
-    let runtime = CriRuntime::new(endpoint, None, None, None).map_err(|why| anyhow::anyhow!("{why}"))?;
-    let (runtime, template) = (Arc::new(runtime), Arc::new(Template::new(image, cgroup_parent)?));
-    let mut times = Vec::new();
-    for nth in 0..single {
-        let begin = Instant::now();
-        let id = start(&runtime, &format!("alone-{nth}"), &template).await?;
-        times.push(begin.elapsed());
-        remove(&runtime, &id).await?;
-    }
-    print_line!("the runtime alone, one by one: {}", Spread::of(times));
-    let (begin, mut tasks) = (Instant::now(), JoinSet::new());
-    for nth in 0..burst {
-        let (runtime, template) = (runtime.clone(), template.clone());
-        tasks.spawn(async move {
-            let started = start(&runtime, &format!("burst-{nth}"), &template).await;
-            started.map(|id| (id, begin.elapsed()))
-        });
-    }
-    let mut started: Vec<(String, Duration)> = Vec::new();
-    while let Some(ended) = tasks.join_next().await {
-        started.push(ended??);
-    }
-    let times = started.iter().map(|it| it.1).collect();
-    print_line!("the runtime alone, {burst} at once: {}", Spread::of(times));
-    for (id, _) in &started {
-        remove(&runtime, id).await?;
-    }
-    Ok(())
 }

@@ -7,15 +7,16 @@
 //!                                                                   # an agent that runs, and the runtime alone
 //! ```
 //!
-//! Always true: pods name their node, so no scheduler is in the path; times end with the event of a watch. CPU time of
-//! the simulated case is that of the agent's own thread; memory is that of the whole process, less that before the agent.
+//! Always true: pods name their node, so no scheduler is in the path; times end with the event of a watch. Pods of the
+//! runtime alone start in turns with the agent's, so that both have the same machine. CPU time of the simulated case is that of the agent's own thread; memory is that of the whole process, less that before the agent.
 
 mod alone;
 mod measure;
 mod simulated;
 
+use alone::Alone;
 use anyhow::Context;
-use bench::process::{cpu_of, memory_of, processes_like, shared_memory_of};
+use bench::process::{cpu_of_process, memory_of, processes_like, shared_memory_of};
 use clap::Parser;
 use client::{Client, Metrics};
 use client::{Rate, transport};
@@ -88,21 +89,18 @@ fn main() -> anyhow::Result<()> {
             client: client(file.clone(), &world)?,
             node: cli.node.clone(),
             image: cli.image.clone(),
+            alone: (cli.runtime.as_deref())
+                .map(|endpoint| Alone::new(endpoint, &cli.image, &cli.cgroup_parent))
+                .transpose()?,
             agent: Agent::new(move || {
                 Ok(Usage {
-                    cpu: Duration::from_micros(
-                        cpu_of(&[pid])?.context("CPU time is measured on Linux only")?,
-                    ),
+                    cpu: cpu_of_process(pid)?,
                     memory: memory_of(&[pid])?.context("memory is measured on Linux only")?,
                     all: cgroup.as_deref().map(|cgroup| everything(cgroup, pid)).transpose()?,
                 })
             }),
         };
-        measurement.run(&plan).await?;
-        if let Some(endpoint) = &cli.runtime {
-            alone::run(endpoint, &cli.image, &cli.cgroup_parent, cli.single, cli.burst).await?;
-        }
-        Ok(())
+        measurement.run(&plan).await
     })
 }
 

@@ -1,5 +1,6 @@
 //! The measurement of an agent through the API.
 
+use super::alone::Alone;
 use anyhow::{Context, ensure};
 use api::core::v1::{Namespace, Pod};
 use api::meta::v1::DeleteOptions;
@@ -40,15 +41,26 @@ pub struct AllUsage {
     pub memory: u64,
 }
 
-impl Usage {
-    /// CPU times per pod since an earlier usage, in words.
-    fn cpu_per_pod(&self, before: &Usage, pods: usize) -> anyhow::Result<String> {
-        let pods = u32::try_from(pods.max(1))?;
-        let mut text = format!("{:.1?}", (self.cpu - before.cpu) / pods);
-        if let (Some(after), Some(before)) = (self.all, before.all) {
-            text += &format!(", of everything {:.1?}", (after.cpu - before.cpu) / pods);
+/// The CPU time between usages.
+#[derive(Default)]
+struct Spent {
+    agent: Duration,
+    all: Option<Duration>,
+}
+
+impl Spent {
+    fn add(&mut self, before: &Usage, after: &Usage) {
+        self.agent += after.cpu - before.cpu;
+        if let (Some(after), Some(before)) = (after.all, before.all) {
+            *self.all.get_or_insert_default() += after.cpu - before.cpu;
         }
-        Ok(text)
+    }
+
+    /// The time for each pod, in words.
+    fn per_pod(&self, pods: usize) -> anyhow::Result<String> {
+        let pods = u32::try_from(pods.max(1))?;
+        let all = self.all.map(|all| format!(", of everything {:.1?}", all / pods)).unwrap_or_default();
+        Ok(format!("{:.1?}{all}", self.agent / pods))
     }
 }
 
@@ -73,6 +85,8 @@ pub struct Measurement {
     pub node: String,
     pub image: String,
     pub agent: Agent,
+    /// The agent's runtime, for pods without the agent.
+    pub alone: Option<Alone>,
 }
 
 /// Times at which pods were seen running first, and the pods that exist.
@@ -175,22 +189,30 @@ impl Measurement {
     }
 
     async fn start_single(&self, count: usize, observer: &mut Observer) -> anyhow::Result<()> {
-        let (mut times, before) = (Vec::new(), self.agent.usage()?);
+        let (mut times, mut alone, mut spent) = (Vec::new(), Vec::new(), Spent::default());
         for nth in 0..count {
+            alone.extend(self.start_alone(1).await?);
+            let before = self.agent.usage()?;
             let (name, begin) = (format!("single-{nth}"), Instant::now());
             self.create(&name).await?;
             observer.wait(&name, |(running, _)| running == 1).await?;
             times.push(observer.started(&name).context("the pod is gone")? - begin);
             self.delete(&name).await?;
             observer.wait(&name, |(_, existing)| existing == 0).await?;
+            spent.add(&before, &self.agent.usage()?);
         }
-        let each = self.agent.usage()?.cpu_per_pod(&before, count)?;
+        let each = spent.per_pod(count)?;
         print_line!("one by one: {}; agent CPU per pod started and deleted {each}", Spread::of(times));
+        if self.alone.is_some() {
+            print_line!("the runtime alone, in turns with it: {}", Spread::of(alone));
+        }
         Ok(())
     }
 
+    /// Pods of the runtime alone are started at once before and after the agent's.
     async fn start_at_once(&self, count: usize, observer: &mut Observer, prefix: &str) -> anyhow::Result<()> {
         let present = observer.counts.borrow().0;
+        let alone_before = self.start_alone(count).await?;
         let (before, begin) = (self.agent.usage()?, Instant::now());
         let names: Vec<String> = (0..count).map(|nth| format!("{prefix}-{nth}")).collect();
         for name in &names {
@@ -200,9 +222,23 @@ impl Measurement {
         let times = names.iter().filter_map(|it| Some(observer.started(it)? - begin)).collect();
         // events and last statuses
         tokio::time::sleep(Duration::from_secs(2)).await;
-        let each = self.agent.usage()?.cpu_per_pod(&before, count)?;
+        let mut spent = Spent::default();
+        spent.add(&before, &self.agent.usage()?);
+        let each = spent.per_pod(count)?;
         print_line!("{count} at once, beside {present}: {}; agent CPU per pod {each}", Spread::of(times));
+        if self.alone.is_some() {
+            let after = self.start_alone(count).await?;
+            let [before, after] = [alone_before, after].map(Spread::of);
+            print_line!("the runtime alone, before: {before}; after: {after}");
+        }
         Ok(())
+    }
+
+    async fn start_alone(&self, count: usize) -> anyhow::Result<Vec<Duration>> {
+        match &self.alone {
+            Some(alone) => alone.start_at_once(count).await,
+            None => Ok(Vec::new()),
+        }
     }
 
     async fn delete_all(&self, observer: &mut Observer, count: usize) -> anyhow::Result<()> {
@@ -213,7 +249,9 @@ impl Measurement {
             self.delete(name).await?;
         }
         observer.wait("the deletion", |(_, existing)| existing == 0).await?;
-        let each = self.agent.usage()?.cpu_per_pod(&before, count)?;
+        let mut spent = Spent::default();
+        spent.add(&before, &self.agent.usage()?);
+        let each = spent.per_pod(count)?;
         print_line!("{count} deleted in {:.2?}; agent CPU per pod {each}", begin.elapsed());
         Ok(())
     }

@@ -59,6 +59,7 @@ pub fn run(plan: &Plan) -> anyhow::Result<()> {
         client: client(user("admin", auth::MASTERS)),
         node: NODE.to_owned(),
         image: "x".to_owned(),
+        alone: None,
         agent: Agent::new(move || {
             let cpu = cpu_of_thread(id).context("CPU time is measured on Linux only")?;
             Ok(Usage { cpu: Duration::from_micros(cpu), memory: memory()?.saturating_sub(before), all: None })
