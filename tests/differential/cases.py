@@ -7,11 +7,12 @@ give the same case under other names.
 import copy
 import json
 import re
+import urllib.parse
 
 import definitions
 from corpus import DRY_RUN_ONLY, VIRTUAL
 from mutate import Mutator
-from payloads import (ACCEPT, APPLY, DELETE, JSON_PATCH, LIST, MERGE, PROTOBUF, STRATEGIC, WRITE, delete_options,
+from payloads import (ACCEPT, APPLY, DELETE, JSON_PATCH, LIST, MERGE, PROTOBUF, STRATEGIC, WATCH, WRITE, delete_options,
                       json_patch, part, query, strategic, with_repeated_key, yaml)
 
 RECORDED_NAME = re.compile(r"rec-[0-9a-f]{6}")
@@ -112,7 +113,10 @@ class Case:
         path = self.object_path(kind, base)
         for _ in range(self.random.randint(2, 6)):
             self.operation(kind, path, base, schema, suffix)
-        self.delete(path, collection, kind)
+        if suffix or self.random.random() < 0.7:
+            self.delete(path, collection, kind)
+        if not suffix and "watch" in kind.verbs and self.random.random() < 0.3:
+            self.watch(collection, str(base["metadata"].get("name")))
 
     def operation(self, kind, path, base, schema, suffix):
         draw = self.random.random()
@@ -140,6 +144,28 @@ class Case:
             table.pop("fieldSelector")
         more = query(self.random, table, 0.6)
         self.send("GET", path + (more.replace("?", "&", 1) if "?" in path else more), accept=self.random.choice(ACCEPT))
+
+    def watch(self, collection, name):
+        """Asks for the events of the case, by one of the three forms of the request."""
+        draw = self.random.random()
+        parameters = {}
+        if draw < 0.15:
+            collection = re.sub("^(/api|/apis/[^/]+)/([^/]+)/", r"\1/\2/watch/", collection)
+            if self.random.random() < 0.5:
+                collection += "/" + name
+        else:
+            parameters["watch"] = self.random.choice(["1", "true", "true", "True", "a", "false", ""])
+        if "/namespaces/" not in collection and not collection.endswith("/" + name):
+            parameters["fieldSelector"] = "metadata.name=" + name
+        parameters["timeoutSeconds"] = self.random.choice(["1"] * 12 + ["-1", "a"])
+        if self.random.random() < 0.9:
+            parameters["resourceVersion"] = self.random.choice(WATCH["resourceVersion"])
+        while self.random.random() < 0.3:
+            parameter = self.random.choice(sorted(WATCH))
+            parameters.setdefault(parameter, self.random.choice(WATCH[parameter]))
+        media = [it for it in ACCEPT if PROTOBUF not in it]
+        accept = self.random.choice(media) if self.random.random() < 0.4 else None
+        self.send("GET", collection + "?" + urllib.parse.urlencode(parameters, safe="${}"), accept=accept, watch=True)
 
     def subresource(self, kind, path, base, schema):
         name = self.random.choice(sorted(kind.subresources))

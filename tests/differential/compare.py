@@ -229,8 +229,30 @@ def shown_version(response):
     return found and found[1]
 
 
+def events(response):
+    """The events of a watch, without those that report only a version, which servers send at times of their own."""
+    text, found, at = response.body.decode().strip(), [], 0
+    while at < len(text):
+        event, at = json.JSONDecoder().raw_decode(text, at)
+        while text[at:at + 1].isspace():
+            at += 1
+        if not isinstance(event, dict) or event.keys() != {"type", "object"}:
+            raise ValueError("no event")
+        # descriptions are this server's own texts
+        for column in event["object"].get("columnDefinitions") or []:
+            column.pop("description", None)
+        if event["type"] != "BOOKMARK":
+            found.append(ordered(event))
+    return found
+
+
 def document(response, unordered):
     """The JSON body without the version of a list, which other cases change, and without texts of columns."""
+    if response.is_watch and response.status == 200:
+        found = events(response)
+        if unordered:
+            found.sort(key=lambda it: json.dumps((it["object"].get("metadata") or {}).get("name")))
+        return found
     body = ordered(json.loads(response.body))
     if isinstance(body, dict) and isinstance(body.get("metadata"), dict) and body.keys() & {"items", "rows"}:
         body["metadata"].pop("resourceVersion", None)
@@ -391,7 +413,7 @@ def compare(left, right, pairs, unordered=False):
         result.versions(left, right)
         return result.found
     arrange(*bodies, pairs)
-    if has_overwritten_paths(bodies[0], json.loads(right.body)):
+    if all(isinstance(it, dict) for it in bodies) and has_overwritten_paths(bodies[0], json.loads(right.body)):
         return [("/details/causes", "overwritten paths", "paths")]
     result.values(*bodies)
     return without_mistyped(left, right, warnings, without_consequences(result.found, bodies))

@@ -169,3 +169,5 @@ def build(case):
     if random.random() < 0.3:
         case.patch(definitions + "/things." + group, definition, None, True)
     case.send("DELETE", path)
+    if random.random() < 0.3:
+        case.watch(collection, "o")

@@ -33,6 +33,17 @@ LIST = {
     "timeoutSeconds": ["1", "a", "-1"],
     "pretty": ["true"],
 }
+WATCH = {
+    "resourceVersion": ["${start}"] * 6 + ["0", "0", "", "${rv}", "a", "-1", "01", "99999999"],
+    "resourceVersionMatch": ["Exact", "NotOlderThan", "bogus", ""],
+    "allowWatchBookmarks": ["true", "false", "a"],
+    "sendInitialEvents": ["true", "a"],
+    "labelSelector": LIST["labelSelector"] + ["app=web", "app!=web", "app in (web)"],
+    "fieldSelector": LIST["fieldSelector"],
+    "limit": ["1", "a"],
+    "continue": ["a"],
+    "pretty": ["true"],
+}
 DELETE = {
     "gracePeriodSeconds": ["0", "1", "-1", "a", "30"],
     "propagationPolicy": ["Orphan", "Background", "Foreground", "bogus", ""],

@@ -15,8 +15,8 @@ USER_AGENT = "differential/1.0"
 
 
 class Response:
-    def __init__(self, status, headers, body):
-        self.status, self.headers, self.body = status, headers, body
+    def __init__(self, status, headers, body, is_watch=False):
+        self.status, self.headers, self.body, self.is_watch = status, headers, body, is_watch
 
     def media_type(self):
         return (self.headers.get("Content-Type") or "").strip()
