@@ -125,6 +125,72 @@ async fn a_custom_resource_is_parsed_before_its_kind_is_checked() {
 }
 
 #[tokio::test]
+async fn a_null_version_of_a_custom_resource_is_not_a_missing_one() {
+    let (cluster, things) = things(&[version("v1", json!({"type": "boolean"}))]).await;
+    let body =
+        |name: Value| json!({"apiVersion": null, "kind": "Thing", "metadata": {"name": name}, "more": 1});
+    let null = ".apiVersion accessor error: <nil> is of the type <nil>, expected string";
+    let expected = format!(r#"Thing in version "" cannot be handled as a Thing: {null}"#);
+    // it is found before the metadata is read and before strict errors
+    for (path, name) in [(things.clone(), json!(1)), (format!("{things}?fieldValidation=Strict"), json!("x"))]
+    {
+        assert_eq!(message(&cluster.post(&path, body(name)).await.code(400)), expected);
+    }
+    let thing = json!({"apiVersion": api_version(&things), "kind": "Thing", "metadata": {"name": "x"}});
+    cluster.post(&things, thing).await.code(201);
+    let path = format!("{things}/x");
+    assert_eq!(message(&cluster.put(&path, body(json!("x"))).await.code(400)), expected);
+    let copied = json!([{"op": "copy", "from": "/status", "path": "/apiVersion"}]);
+    let answer = cluster.patch(&path, copied).await.code(422);
+    assert!(message(&answer).ends_with(null), "{}", answer.text());
+}
+
+#[tokio::test]
+async fn the_kind_of_a_custom_resource_is_checked_with_its_rules() {
+    let (cluster, things) = things(&[version("v1", json!({"type": "boolean"}))]).await;
+    let own = api_version(&things);
+    let other = |metadata: Value| json!({"apiVersion": own, "kind": "Other", "metadata": metadata});
+    let thing = json!({"apiVersion": own, "kind": "Thing", "metadata": {"name": "a"}});
+    cluster.post(&things, thing).await.code(201);
+    let (present, absent) = (format!("{things}/a"), format!("{things}/z"));
+    let refused = [
+        (&absent, json!({"name": "z"}), 404, "not found"),
+        (&absent, json!({"name": "z", "uid": "x"}), 409, "Precondition failed"),
+        (&present, json!({"name": "b"}), 400, "does not match the name on the URL"),
+        (&present, json!({"name": "a", "namespace": "b"}), 400, "does not match the namespace sent"),
+        (&present, json!({"name": "a", "uid": "x"}), 409, "Precondition failed"),
+        (&present, json!({"name": "a", "resourceVersion": "1"}), 409, "the object has been modified"),
+        (&present, json!({"name": "a"}), 422, "must be specified for an update"),
+    ];
+    for (path, metadata, code, words) in refused {
+        let answer = cluster.put(path, other(metadata)).await.code(code);
+        assert!(message(&answer).contains(words), "{}", answer.text());
+    }
+    let moved = json!({"name": "q", "namespace": "b"});
+    let answer = cluster.post(&things, other(moved)).await.code(400);
+    assert!(message(&answer).contains("does not match the namespace sent"), "{}", answer.text());
+    // no other rule is checked then, and what the kind has of its own is not read
+    let mut odd = other(json!({"name": "A_", "labels": {"a b": "c"}}));
+    odd["spec"] = json!([{"metadata": 1}]);
+    let answer = cluster.post(&things, odd).await.code(422);
+    assert!(message(&answer).ends_with(r#""A_" is invalid: kind: Invalid value: "Other": must be Thing"#));
+    let generated = cluster.post(&things, other(json!({"generateName": "x-"}))).await.code(422);
+    assert!(message(&generated).contains(r#".example.com "x-"#), "{}", generated.text());
+    let version = cluster.read(&present).await["metadata"]["resourceVersion"].clone();
+    let answer =
+        cluster.put(&present, other(json!({"name": "a", "resourceVersion": version}))).await.code(422);
+    assert!(message(&answer).ends_with("must be Thing"), "{}", answer.text());
+    // an update is checked by the rules of all objects, too
+    let patch = json!({"kind": "Other", "metadata": {"labels": {"a b": "c"}, "finalizers": ["x"]}});
+    let answer = cluster.patch(&present, patch).await.code(422);
+    assert!(message(&answer).contains("[metadata.labels: Invalid value"), "{}", answer.text());
+    assert_eq!(answer.json()["details"]["causes"].as_array().map(Vec::len), Some(3), "{}", answer.text());
+    let patch = json!({"kind": "Other", "metadata": {"resourceVersion": "1"}});
+    let answer = cluster.patch(&present, patch).await.code(409);
+    assert!(message(&answer).contains("the object has been modified"), "{}", answer.text());
+}
+
+#[tokio::test]
 async fn embedded_objects_are_read_by_the_schema_of_their_own_kind_only() {
     let embedded = json!({"type": "object", "x-kubernetes-embedded-resource": true,
         "x-kubernetes-preserve-unknown-fields": true});

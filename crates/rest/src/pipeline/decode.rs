@@ -46,6 +46,10 @@ pub struct ExpectedKind<'a> {
 }
 
 impl ExpectedKind<'_> {
+    pub(super) fn takes(&self, kind: &str) -> bool {
+        self.any_kind || kind == self.kind
+    }
+
     /// The error of a body of the expected kind and version that cannot be decoded.
     pub(crate) fn undecodable(&self, why: &str) -> ApiError {
         self.unhandled(self.kind, self.api_version, why)

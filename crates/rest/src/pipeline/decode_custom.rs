@@ -1,16 +1,16 @@
 //! Decodes the body of a custom resource.
 //!
-//! Upstream decodes such a body without a type, then applies the schema of the version that the body names, and compares
-//! kind and version with the URL last. A body of another group or kind has no schema; only its metadata is checked.
+//! Upstream decodes such a body without a type, applies the schema of the version that the body names, and then compares
+//! the version with the URL. A body of another group or kind has no schema; only its metadata is checked here, and its
+//! kind is refused by the validation of the object that it makes (`validate`), after conflicts and objects that do not exist.
 
-use crate::model::error::{ApiError, Subject};
+use crate::model::error::ApiError;
 use crate::model::options::FieldValidation;
 use crate::pipeline::decode::{
-    ExpectedKind, Format, Input, group_of, is_of_kind, is_of_schema, other_version, report_strict_errors,
+    ExpectedKind, Format, Input, is_of_kind, is_of_schema, other_version, report_strict_errors,
 };
 use schema::decode::{DecodeError, Decoded, StrictError};
-use schema::problem::Problem;
-use schema::{Path, Value, proto};
+use schema::{Path, Value, decode, proto};
 
 impl Input {
     /// The value in the normal form of a custom kind.
@@ -23,11 +23,11 @@ impl Input {
         if self.format == Format::Protobuf {
             return Err(self.custom_message(expected));
         }
-        let decode = |ty| {
+        let decode_as = |ty| {
             let result = self.decode_as(ty, validation);
             result.map_err(|why| self.unrecognized(expected, why.cause()))
         };
-        let (mut result, repeated) = decode(expected.ty)?;
+        let (mut result, repeated) = decode_as(expected.ty)?;
         let untyped;
         let object = match &result {
             Ok(decoded) => decoded,
@@ -44,10 +44,13 @@ impl Input {
         self.check_custom_head(object, expected, validation)?;
         let head = head_of(&object.value);
         let (kind, version) = (head.text(&["kind"]), head.text(&["apiVersion"]));
+        if version.is_empty() && self.untyped().is_ok_and(|it| has_null_version(&it.value)) {
+            return Err(expected.unhandled(kind, version, NULL_VERSION));
+        }
         let in_schema = is_of_kind(&head, expected.kind, expected.api_version);
         if in_schema && version != expected.api_version {
             result = match expected.registry.and_then(|registry| registry.custom_type(version, kind)) {
-                Some(ty) => decode(&ty)?.0,
+                Some(ty) => decode_as(&ty)?.0,
                 None => {
                     result.map(|decoded| Decoded { strict_errors: self.without_schema(&decoded), ..decoded })
                 }
@@ -59,8 +62,11 @@ impl Input {
                 return Err(expected.unhandled(kind, version, &why));
             }
             Err(why) => {
-                check_type(&head, expected)?;
-                return Err(expected.undecodable(&why.to_string()));
+                check_version(version, expected)?;
+                if expected.takes(kind) {
+                    return Err(expected.undecodable(&why.to_string()));
+                }
+                self.without_own_fields(expected)?
             }
         };
         let found = decoded.strict_errors.iter().filter(|it| in_schema || !is_of_schema(it));
@@ -69,13 +75,22 @@ impl Input {
             "" => ApiError::bad_request(NO_VERSION.to_owned()),
             _ => ExpectedKind { kind, ..*expected }.unhandled(kind, version, &why),
         })?;
-        check_type(&head, expected)?;
+        check_version(version, expected)?;
         let mut value = decoded.value;
-        value.set(&["kind"], expected.kind);
+        value.set(&["kind"], if expected.takes(kind) { expected.kind } else { kind });
         Ok(value)
     }
 
-    /// Checks the syntax of kind and version, and that there is a kind.
+    /// The metadata of an object of another kind, which is what is read of it.
+    fn without_own_fields(&self, expected: &ExpectedKind<'_>) -> Result<Decoded, ApiError> {
+        let mut value = self.untyped().map(|it| it.value).unwrap_or_default();
+        if let Value::Map(fields) = &mut value {
+            fields.retain(|key, _| IMPLICIT.contains(&key));
+        }
+        let decoded = decode::tree(value, expected.ty);
+        decoded.map_err(|why| expected.undecodable(&why.to_string()))
+    }
+
     /// The error of a protobuf message: no custom resource has that form.
     fn custom_message(&self, expected: &ExpectedKind<'_>) -> ApiError {
         let envelope = match proto::open(&self.bytes) {
@@ -88,6 +103,7 @@ impl Input {
         expected.unhandled(&kind, &version, "Object 'Kind' is missing in 'object has no kind field '")
     }
 
+    /// Checks the syntax of kind and version, and that there is a kind.
     fn check_custom_head(
         &self,
         object: &Decoded,
@@ -126,6 +142,14 @@ const IMPLICIT: &[&str] = &["apiVersion", "kind", "metadata"];
 /// The error of an object without a version that has strict errors.
 const NO_VERSION: &str = "Object 'apiVersion' is missing in 'object has no apiVersion field'";
 
+/// The error of a custom resource whose version is null, which is another one than that of a missing version.
+pub(crate) const NULL_VERSION: &str =
+    ".apiVersion accessor error: <nil> is of the type <nil>, expected string";
+
+pub(crate) fn has_null_version(object: &Value) -> bool {
+    object.as_map().and_then(|fields| fields.get("apiVersion")).is_some_and(Value::is_null)
+}
+
 /// Kind, version and name of an object.
 fn head_of(object: &Value) -> Value {
     let mut head = Value::map();
@@ -140,18 +164,9 @@ fn is_of_own_metadata(why: &str) -> bool {
     why.starts_with("json: ") || why.starts_with("parsing time ")
 }
 
-/// Checks the kind and version of a custom resource.
-fn check_type(head: &Value, expected: &ExpectedKind<'_>) -> Result<(), ApiError> {
-    let (kind, version) = (head.text(&["kind"]), head.text(&["apiVersion"]));
+/// Checks that a custom resource has the version of the URL.
+fn check_version(version: &str, expected: &ExpectedKind<'_>) -> Result<(), ApiError> {
     // the core group has no name
     let version = version.strip_prefix('/').unwrap_or(version);
-    if version != expected.api_version {
-        return Err(other_version(version, expected));
-    }
-    if kind == expected.kind || expected.any_kind {
-        return Ok(());
-    }
-    let subject = Subject { group: group_of(version), kind, name: head.text(&["metadata", "name"]) };
-    let why = format!("must be {}", expected.kind);
-    Err(ApiError::invalid(subject, vec![Problem::invalid_text(&Path::ROOT.field("kind"), kind, &why)]))
+    if version == expected.api_version { Ok(()) } else { Err(other_version(version, expected)) }
 }

@@ -6,7 +6,7 @@
 pub mod api;
 pub mod commit;
 pub mod decode;
-mod decode_custom;
+pub(crate) mod decode_custom;
 pub mod decode_options;
 mod default;
 mod mutate;

@@ -1,15 +1,16 @@
 //! Stage: validation of a new or next state by rules, then by validating admission.
 
 use crate::model::context::Context;
-use crate::model::error::ApiError;
+use crate::model::error::{ApiError, Subject};
 use crate::model::hooks::{MetadataRules, RuledWrite};
 use crate::model::metadata;
 use crate::model::operation::Operation;
 use crate::pipeline::api::Api;
+use crate::pipeline::decode::group_of;
 use crate::pipeline::request::Write;
-use schema::Value;
 use schema::problem::{Problem, Problems, Reason, quoted};
 use schema::rules;
+use schema::{Path, Value};
 
 /// Compares the version that the client names with the stored one.
 pub(crate) fn version(write: &Write<'_, '_>) -> Result<(), ApiError> {
@@ -43,6 +44,7 @@ pub(crate) fn parse_version(text: &str) -> Result<u64, ApiError> {
 
 /// Checks all rules; the error has every problem.
 pub(crate) fn check(api: &Api, write: &mut Write<'_, '_>, context: &Context<'_>) -> Result<(), ApiError> {
+    check_type(write)?;
     let problems = match write.old() {
         None => problems_of_new(api, write, context),
         Some(old) => problems_of_next(api, write, old, context),
@@ -52,6 +54,28 @@ pub(crate) fn check(api: &Api, write: &mut Write<'_, '_>, context: &Context<'_>)
     }
     let name = write.object.text(&["metadata", "name"]);
     Err(ApiError::invalid(write.resource().stored_subject(name), problems))
+}
+
+/// Checks that a custom resource has the kind and the version of the request. Of one that has not, only the rules of all
+/// objects are checked beside them, and only in an update.
+fn check_type(write: &Write<'_, '_>) -> Result<(), ApiError> {
+    let (resource, object) = (write.resource(), &write.object);
+    let (kind, version) = (object.text(&["kind"]), object.text(&["apiVersion"]));
+    let fields = [("kind", kind, &*resource.kind.name), ("apiVersion", version, &*resource.api_version)];
+    if !resource.kind.root.loose || fields.iter().all(|(_, found, expected)| found == expected) {
+        return Ok(());
+    }
+    let mut problems = Problems::new();
+    if let Some(old) = write.old() {
+        problems.extend(metadata::check_common(object, resource.kind.namespaced));
+        problems.extend(metadata::check_update(object, old));
+    }
+    for (field, found, expected) in fields.into_iter().filter(|(_, found, expected)| found != expected) {
+        let why = format!("must be {expected}");
+        problems.push(Problem::invalid_text(&Path::ROOT.field(field), found, &why));
+    }
+    let subject = Subject { group: group_of(version), kind, name: object.text(&["metadata", "name"]) };
+    Err(ApiError::invalid(subject, problems))
 }
 
 fn problems_of_new(api: &Api, write: &mut Write<'_, '_>, context: &Context<'_>) -> Problems {

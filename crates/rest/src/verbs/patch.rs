@@ -6,12 +6,13 @@ use crate::pipeline::api::Api;
 use crate::pipeline::decode::{
     Input, NO_TYPE, is_of_kind, is_of_schema, not_an_object, report_strict_errors, type_name,
 };
+use crate::pipeline::decode_custom::{NULL_VERSION, has_null_version};
 use crate::pipeline::request::{WriteOutcome, WriteRequest};
 use crate::verbs::update::{check_name, check_namespace};
 use merge::json_patch::Form;
 use merge::{Error, JsonPatch, document};
 use schema::decode::{DecodeError, Decoded, Numbers, TypeMeta};
-use schema::problem::{Problem, Problems, quoted};
+use schema::problem::{Problem, quoted};
 use schema::table::{Field, Shape, Type};
 use schema::{Map, Path, Value, decode, encode};
 
@@ -96,6 +97,9 @@ impl Api {
                 let formatted = patch.patch_text(ty, old, input);
                 return Err(refused(&format!("Object 'Kind' is missing in '{formatted}'")));
             }
+            if ty.loose && has_null_version(&patched) {
+                return Err(refused(NULL_VERSION));
+            }
             let mut decoded = patch.fit(patched, ty).map_err(|why| match why {
                 DecodeError::NotAnObject(found) if !ty.loose => {
                     refused(&format!("{NO_TYPE}: {}", not_an_object(&found)))
@@ -141,13 +145,13 @@ impl Api {
                     let why = "Object 'apiVersion' is missing in 'object has no apiVersion field'";
                     return Err(ApiError::internal_error(why));
                 }
-                // a write of the status keeps the kind and version that the object has
+                // a write of the status keeps the kind and version that the object has; the type of others is validated
                 if is_part {
                     for field in ["kind", "apiVersion"] {
                         decoded.value.set(&[field], old.text(&[field]));
                     }
                 }
-                same_type(&decoded.value, old)?;
+                return Ok(decoded.value);
             }
             // the object keeps its type where a patch removes it
             let strategic = matches!(patch, Patch::Strategic(_));
@@ -273,25 +277,6 @@ impl Patch {
             _ => document::merge_patched(&object, &patch),
         }
     }
-}
-
-/// Checks that a patch of a custom resource keeps its kind and version.
-fn same_type(patched: &Value, old: &Value) -> Result<(), ApiError> {
-    let changed = |field: &&str| patched.text(&[field]) != old.text(&[field]);
-    let problems: Problems = ["kind", "apiVersion"]
-        .into_iter()
-        .filter(changed)
-        .map(|field| {
-            let why = format!("must be {}", old.text(&[field]));
-            Problem::invalid_text(&Path::ROOT.field(field), patched.text(&[field]), &why)
-        })
-        .collect();
-    if problems.is_empty() {
-        return Ok(());
-    }
-    let group = patched.text(&["apiVersion"]).rsplit_once('/').map_or("", |(group, _)| group);
-    let (kind, name) = (patched.text(&["kind"]), patched.text(&["metadata", "name"]));
-    Err(ApiError::invalid(Subject { group, kind, name }, problems))
 }
 
 /// The error of a patched object that does not have its type.
