@@ -56,7 +56,7 @@ async fn run_in(plan: &Plan, server: &mut ServerProcess) -> anyhow::Result<Repor
     let begin = Instant::now();
     server.start().await?;
     let random: World = Seeded::new(0, plan.seed);
-    let crews = Crews::start(&[&*server], plan.loaders, plan.watchers, &random).await?;
+    let crews = Crews::start(&[&*server], plan.loaders, plan.watchers, true, &random).await?;
     for _ in 0..plan.kills {
         let longest = u64::try_from(plan.longest_life.as_millis()).unwrap_or(u64::MAX).max(1);
         tokio::time::sleep(Duration::from_millis(env::random_u64(&random) % longest)).await;

@@ -3,7 +3,7 @@
 
 use crate::check::{Violation, check};
 use crate::history::{Call, History, Operation, Order, Outcome, Watch};
-use crate::load::{Collection, END, Loader, Watcher};
+use crate::load::{Collection, Course, END, Loader, Watcher};
 use crate::report::Report;
 use crate::server::ServerProcess;
 use client::Client;
@@ -17,6 +17,8 @@ use tokio::task::JoinSet;
 const END_TIMEOUT: Duration = Duration::from_secs(60);
 /// Load after the last fault: long enough for a bookmark, which comes before a watch ends.
 const LAST: Duration = Duration::from_secs(9);
+/// The seconds after which a connection ends that is followed by a watch from the beginning.
+const ANEW: u64 = 2;
 
 /// The clients of one collection.
 struct Crew {
@@ -35,11 +37,13 @@ pub struct Crews {
 }
 
 impl Crews {
-    /// Starts so many loaders and watchers for each collection. They take turns on the servers.
+    /// Starts so many loaders and watchers for each collection. They take turns on the servers. If there are several
+    /// watchers, the last one begins its watches anew.
     pub async fn start(
         servers: &[&ServerProcess],
         loaders: u32,
         watchers: u32,
+        is_padded: bool,
         random: &World,
     ) -> anyhow::Result<Self> {
         let client_of = |id: u32| servers[id as usize % servers.len()].client();
@@ -55,15 +59,23 @@ impl Crews {
             for id in 0..watchers {
                 let clients = (0..servers.len() as u32).map(|at| client_of(id + at));
                 let clients = clients.collect::<anyhow::Result<Vec<_>>>()?;
-                // connections of several lengths: short ones are resumed often
-                let timeout = 10 + u64::from(id) * 30;
-                let watcher = Watcher { id, clients, collection: crew.collection.clone(), start, timeout };
+                let is_anew = id > 0 && id + 1 == watchers;
+                let watcher = Watcher {
+                    id,
+                    clients,
+                    collection: crew.collection.clone(),
+                    order: order.clone(),
+                    course: if is_anew { Course::Anew } else { Course::Onward(start) },
+                    // connections of several lengths: short ones are resumed often
+                    timeout: if is_anew { ANEW } else { 10 + u64::from(id) * 30 },
+                };
                 let is_over = all_is_over.clone();
                 crew.watchers.spawn(watcher.run(move || is_over.load(Ordering::SeqCst)));
             }
             for id in 0..loaders {
                 let random: World = Seeded::new(0, env::random_u64(random));
-                let loader = Loader::new(id, client_of(id)?, crew.collection.clone(), order.clone(), random);
+                let (client, collection) = (client_of(id)?, crew.collection.clone());
+                let loader = Loader::new(id, client, collection, order.clone(), random, is_padded);
                 let is_over = load_is_over.clone();
                 crew.loaders.spawn(loader.run(move || is_over.load(Ordering::SeqCst)));
             }

@@ -60,7 +60,8 @@ async fn run_in(plan: &Plan, directory: &Path) -> anyhow::Result<Report> {
     }
     let random: World = Seeded::new(0, plan.seed);
     let both: Vec<&ServerProcess> = servers.iter().collect();
-    let crews = Crews::start(&both, plan.loaders, plan.watchers, &random).await?;
+    // padding would reach the quota before its time
+    let crews = Crews::start(&both, plan.loaders, plan.watchers, false, &random).await?;
     let admin = crews.admin().clone();
     let mut faults = Faults { etcd, servers, random, counts: BTreeMap::new() };
     for _ in 0..plan.faults {

@@ -37,6 +37,19 @@ pub enum Freshness {
     Any,
     NotOlderThan(Version),
     Exact(Version),
+    /// `resourceVersion` without `resourceVersionMatch`, in a list.
+    Unmatched(Version),
+}
+
+impl Freshness {
+    /// What a list accepts, with a limit or without.
+    pub fn of_list(self, is_paged: bool) -> Self {
+        match self {
+            Freshness::Unmatched(version) if is_paged => Freshness::Exact(version),
+            Freshness::Unmatched(version) => Freshness::NotOlderThan(version),
+            other => other,
+        }
+    }
 }
 
 /// A request.
@@ -64,6 +77,19 @@ impl Call {
             Call::Apply { .. } => "apply",
             Call::Delete { .. } => "delete",
             Call::DeleteCollection => "deletecollection",
+        }
+    }
+
+    /// The object that it is about.
+    pub fn name(&self) -> Option<&str> {
+        match self {
+            Call::Get { name, .. }
+            | Call::Create { name, .. }
+            | Call::Update { name, .. }
+            | Call::Patch { name, .. }
+            | Call::Apply { name, .. }
+            | Call::Delete { name, .. } => Some(name),
+            Call::List { .. } | Call::DeleteCollection => None,
         }
     }
 
@@ -139,15 +165,54 @@ pub enum Notice {
     Bookmark(Version),
 }
 
+impl Notice {
+    /// The version that it brings the watch to.
+    pub fn version(&self) -> Version {
+        match self {
+            Notice::Change(change) => change.object.version,
+            Notice::Bookmark(version) => *version,
+        }
+    }
+}
+
+/// An event, and when it was received.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Delivery {
+    pub at: Point,
+    pub notice: Notice,
+}
+
+/// Where a watch begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Start {
+    /// With the first change after a version.
+    After(Version),
+    /// With an addition for each object of a state that is as new as required, then with the changes after it.
+    State(Freshness),
+}
+
 /// A watch, over all its connections.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Watch {
     pub client: u32,
-    /// The version after which it began.
-    pub start: Version,
-    pub notices: Vec<Notice>,
+    pub start: Start,
+    /// When it began.
+    pub begin: Point,
+    pub notices: Vec<Delivery>,
     /// Whether it saw the last change of the run.
     pub is_complete: bool,
+}
+
+impl Watch {
+    /// How many events at its beginning can show objects that were there instead of changes.
+    pub fn most_initial(&self) -> usize {
+        let is_addition =
+            |it: &&Delivery| matches!(&it.notice, Notice::Change(it) if it.change_type == ChangeType::Added);
+        match self.start {
+            Start::After(_) => 0,
+            Start::State(_) => self.notices.iter().take_while(is_addition).count(),
+        }
+    }
 }
 
 /// All that happened to a collection that was empty at first.

@@ -23,8 +23,9 @@ struct Arguments {
     /// Clients that write and read, for each of three resources
     #[arg(long, default_value_t = 3)]
     clients: u32,
-    /// Clients that watch, for each of three resources
-    #[arg(long, default_value_t = 2)]
+    /// Clients that watch, for each of three resources; if there are several, one of them does not go on where it was, but
+    /// begins anew each time
+    #[arg(long, default_value_t = 3)]
     watchers: u32,
     /// The longest life of a server, in milliseconds after its start
     #[arg(long, default_value_t = 300, value_name = "MILLISECONDS")]

@@ -43,8 +43,8 @@ impl Report {
             *self.counts.entry(key).or_default() += count;
         }
         let notices = || history.watches.iter().flat_map(|it| &it.notices);
-        self.changes += notices().filter(|it| matches!(it, Notice::Change(_))).count();
-        self.bookmarks += notices().filter(|it| matches!(it, Notice::Bookmark(_))).count();
+        self.changes += notices().filter(|it| matches!(it.notice, Notice::Change(_))).count();
+        self.bookmarks += notices().filter(|it| matches!(it.notice, Notice::Bookmark(_))).count();
         self.violations.extend(violations.into_iter().map(|it| (collection.to_owned(), it)));
     }
 

@@ -1,27 +1,23 @@
 //! The versions that an operation can have met, by the order of calls and returns.
 
 use super::timeline::Timeline;
-use crate::history::{ChangeType, Operation, Outcome, Point, Version};
-use std::collections::HashMap;
+use crate::history::{History, Operation, Outcome, Point, Version};
 
 /// See the module.
 #[derive(Debug)]
 pub struct Bounds {
-    /// Ends of operations, and the newest version that was known then.
+    /// Ends of operations and events of watches, and the newest version that was known then.
     known: Vec<(Point, Version)>,
     /// Begins of writes, and the oldest version that this or a later write made.
     made: Vec<(Point, Version)>,
 }
 
 impl Bounds {
-    pub fn of(operations: &[Operation], timeline: &Timeline) -> Self {
-        let deletions: HashMap<&str, Version> = timeline
-            .changes()
-            .filter(|it| it.change_type == ChangeType::Deleted)
-            .map(|it| (&*it.object.uid, it.object.version))
-            .collect();
-        let (mut known, mut made) = (Vec::new(), Vec::new());
-        for operation in operations {
+    pub fn of(history: &History, timeline: &Timeline) -> Self {
+        let seen = history.watches.iter().flat_map(|it| &it.notices);
+        let mut known: Vec<_> = seen.map(|it| (it.at, it.notice.version())).collect();
+        let mut made = Vec::new();
+        for operation in &history.operations {
             let is_write = operation.call.value().is_some();
             match &operation.outcome {
                 Outcome::Object(object) => {
@@ -32,8 +28,8 @@ impl Bounds {
                 }
                 Outcome::List { version, .. } => known.push((operation.end, *version)),
                 Outcome::Deleted(uids) => {
-                    let versions = uids.iter().filter_map(|uid| deletions.get(&**uid));
-                    known.extend(versions.map(|version| (operation.end, *version)));
+                    let versions = uids.iter().filter_map(|uid| timeline.deletion(uid));
+                    known.extend(versions.map(|version| (operation.end, version)));
                 }
                 Outcome::Absent | Outcome::Refused(_) | Outcome::Unknown => {}
             }
@@ -53,7 +49,12 @@ impl Bounds {
         Bounds { known, made }
     }
 
-    /// The newest version that some operation had met before this point.
+    /// The versions at which an operation on the newest state can have happened: from the first, before the second.
+    pub fn of_operation(&self, operation: &Operation) -> (Version, Version) {
+        (self.newest_before(operation.begin), self.oldest_after(operation.end))
+    }
+
+    /// The newest version that some client had met before this point.
     pub fn newest_before(&self, point: Point) -> Version {
         let count = self.known.partition_point(|(end, _)| *end < point);
         count.checked_sub(1).and_then(|at| self.known.get(at)).map_or(0, |(_, version)| *version)

@@ -9,14 +9,17 @@ use std::collections::{BTreeMap, HashMap};
 pub struct Timeline {
     changes: BTreeMap<Version, Change>,
     by_name: HashMap<String, Vec<Version>>,
+    /// The versions of deletions, by uid.
+    deletions: HashMap<String, Version>,
 }
 
 impl Timeline {
-    /// Watches that show different changes for the same version are reported.
+    /// Watches that show different changes for the same version are reported. Objects that may have been there when a
+    /// watch began are no changes.
     pub fn of(watches: &[Watch], violations: &mut Vec<Violation>) -> Self {
         let mut changes: BTreeMap<Version, Change> = BTreeMap::new();
-        for notice in watches.iter().flat_map(|watch| &watch.notices) {
-            let Notice::Change(change) = notice else { continue };
+        for seen in watches.iter().flat_map(|watch| watch.notices.iter().skip(watch.most_initial())) {
+            let Notice::Change(change) = &seen.notice else { continue };
             let known = changes.entry(change.object.version).or_insert_with(|| change.clone());
             if known != change {
                 violations.push(Violation::new("watches agree", format!("{known:?} and {change:?}")));
@@ -26,7 +29,32 @@ impl Timeline {
         for (version, change) in &changes {
             by_name.entry(change.object.name.clone()).or_default().push(*version);
         }
-        Timeline { changes, by_name }
+        let is_deletion = |it: &&Change| it.change_type == ChangeType::Deleted;
+        let deletions = changes.values().filter(is_deletion);
+        let deletions = deletions.map(|it| (it.object.uid.clone(), it.object.version)).collect();
+        Timeline { changes, by_name, deletions }
+    }
+
+    /// The version at which the object with this uid was deleted.
+    pub fn deletion(&self, uid: &str) -> Option<Version> {
+        self.deletions.get(uid).copied()
+    }
+
+    /// Whether an object, or its absence, was ever so at a version from the first until the end.
+    pub fn was_ever(
+        &self,
+        name: &str,
+        (first, end): (Version, Version),
+        is_so: impl Fn(Option<&Object>) -> bool,
+    ) -> bool {
+        let mut version = first;
+        while !is_so(self.object(name, version)) {
+            match self.next(name, version) {
+                Some(change) if change.object.version < end => version = change.object.version,
+                _ => return false,
+            }
+        }
+        true
     }
 
     pub fn changes(&self) -> impl Iterator<Item = &Change> {

@@ -1,26 +1,36 @@
 //! The rules of watches, and of the changes of an object.
 
+use super::bounds::Bounds;
 use super::timeline::Timeline;
 use super::violation::Violation;
-use crate::history::{Change, ChangeType, Notice, Version, Watch};
-use std::collections::HashMap;
+use crate::history::{Change, ChangeType, Delivery, Freshness, Notice, Object, Start, Version, Watch};
+use std::collections::{BTreeMap, HashMap};
 
-pub fn check(watches: &[Watch], timeline: &Timeline, violations: &mut Vec<Violation>) {
+pub fn check(watches: &[Watch], timeline: &Timeline, bounds: &Bounds, violations: &mut Vec<Violation>) {
     for watch in watches {
-        check_watch(watch, timeline, violations);
+        let who = format!("the watch of client {} from {:?}", watch.client, watch.start);
+        match watch.start {
+            Start::After(version) => {
+                check_changes(&who, version, &watch.notices, watch.is_complete, timeline, violations);
+            }
+            Start::State(freshness) => check_state(&who, watch, freshness, timeline, bounds, violations),
+        }
+        check_time(&who, watch, bounds, violations);
     }
     check_turns(timeline, violations);
 }
 
-fn check_watch(watch: &Watch, timeline: &Timeline, violations: &mut Vec<Violation>) {
-    let who = format!("the watch of client {} from version {}", watch.client, watch.start);
-    // up to this version everything has been delivered
-    let mut reached = watch.start;
-    for notice in &watch.notices {
-        let version = match notice {
-            Notice::Change(change) => change.object.version,
-            Notice::Bookmark(version) => *version,
-        };
+/// Everything from a version on, up to which all has been delivered.
+fn check_changes(
+    who: &str,
+    mut reached: Version,
+    notices: &[Delivery],
+    is_complete: bool,
+    timeline: &Timeline,
+    violations: &mut Vec<Violation>,
+) {
+    for Delivery { notice, .. } in notices {
+        let version = notice.version();
         let is_behind = match notice {
             Notice::Change(_) => version <= reached,
             Notice::Bookmark(_) => version < reached,
@@ -32,12 +42,83 @@ fn check_watch(watch: &Watch, timeline: &Timeline, violations: &mut Vec<Violatio
         }
         let missing =
             timeline.between(reached, version).filter(|it| *notice != Notice::Change((*it).clone()));
-        violations.extend(missing.map(|it| missing_change(&who, it)));
+        violations.extend(missing.map(|it| missing_change(who, it)));
         reached = version;
     }
-    if watch.is_complete {
+    if is_complete {
         let missing = timeline.between(reached, Version::MAX);
-        violations.extend(missing.map(|it| missing_change(&who, it)));
+        violations.extend(missing.map(|it| missing_change(who, it)));
+    }
+}
+
+/// First all objects of one version, then the changes after it. Where the one ends and the other begins is not said: there
+/// must be a place.
+fn check_state(
+    who: &str,
+    watch: &Watch,
+    freshness: Freshness,
+    timeline: &Timeline,
+    bounds: &Bounds,
+    violations: &mut Vec<Violation>,
+) {
+    let first = match freshness {
+        Freshness::Latest => bounds.newest_before(watch.begin),
+        _ => 0,
+    };
+    let fits = |count: usize| {
+        let (state, changes) = watch.notices.split_at(count);
+        let state: Vec<&Object> = state.iter().filter_map(|it| object(&it.notice)).collect();
+        let Some(next) = changes.first() else {
+            // a connection that broke before all objects were there
+            return watch.is_complete && is_state(&state, Version::MAX, timeline)
+                || !watch.is_complete && is_part_of_state(&state, first, timeline);
+        };
+        let version = match &next.notice {
+            Notice::Change(change) => change.object.version - 1,
+            Notice::Bookmark(version) => *version,
+        };
+        let mut found = Vec::new();
+        check_changes(who, version, changes, watch.is_complete, timeline, &mut found);
+        let known = changes.iter().filter_map(|it| object(&it.notice));
+        version >= first
+            && found.is_empty()
+            && is_state(&state, version, timeline)
+            && known.map(|it| it.version).all(|version| timeline.at(version).is_some())
+    };
+    if !(0..=watch.most_initial()).any(fits) {
+        let begin = &watch.notices[..watch.notices.len().min(watch.most_initial() + 2)];
+        let detail = format!("{who} begins with {begin:?}; version {first} was known before");
+        violations.push(Violation::new("watches begin with a state", detail));
+    }
+}
+
+fn object(notice: &Notice) -> Option<&Object> {
+    match notice {
+        Notice::Change(change) => Some(&change.object),
+        Notice::Bookmark(_) => None,
+    }
+}
+
+fn is_state(objects: &[&Object], version: Version, timeline: &Timeline) -> bool {
+    let by_name: BTreeMap<&str, &Object> = objects.iter().map(|it| (&*it.name, *it)).collect();
+    by_name.len() == objects.len() && by_name == timeline.objects(version)
+}
+
+/// Whether these objects were there together, at a version from the first on.
+fn is_part_of_state(objects: &[&Object], first: Version, timeline: &Timeline) -> bool {
+    let version = objects.iter().map(|it| it.version).fold(first, Version::max);
+    objects.iter().all(|it| timeline.object(&it.name, version) == Some(*it))
+}
+
+/// No change is shown before a request for it can have been sent.
+fn check_time(who: &str, watch: &Watch, bounds: &Bounds, violations: &mut Vec<Violation>) {
+    for seen in &watch.notices {
+        if let Notice::Change(change) = &seen.notice
+            && change.object.version >= bounds.oldest_after(seen.at)
+        {
+            let detail = format!("{who} has {change:?} at {}, before it was requested", seen.at);
+            violations.push(Violation::new("watches are in time", detail));
+        }
     }
 }
 

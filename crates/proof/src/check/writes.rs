@@ -1,4 +1,4 @@
-//! The rules of writes.
+//! The rules of writes, but for deletions.
 
 use super::bounds::Bounds;
 use super::timeline::Timeline;
@@ -13,23 +13,20 @@ pub fn check(
     violations: &mut Vec<Violation>,
 ) {
     check_requested(operations, timeline, violations);
-    let deletions: HashMap<&str, Version> = timeline
-        .changes()
-        .filter(|it| it.change_type == ChangeType::Deleted)
-        .map(|it| (&*it.object.uid, it.object.version))
-        .collect();
     for operation in operations {
-        match &operation.outcome {
-            Outcome::Object(object) if operation.call.value().is_some() => {
+        if let Outcome::Object(object) = &operation.outcome {
+            check_name(operation, object, violations);
+            if operation.call.value().is_some() {
                 check_acknowledged(operation, object, timeline, bounds, violations);
             }
-            Outcome::Deleted(uids) => {
-                for uid in uids {
-                    check_deleted(operation, uid, &deletions, bounds, violations);
-                }
-            }
-            _ => {}
         }
+    }
+}
+
+/// A read or a write answers with the object that its request names.
+fn check_name(operation: &Operation, object: &Object, violations: &mut Vec<Violation>) {
+    if operation.call.name().is_some_and(|name| name != object.name) {
+        violations.push(Violation::of("answers are about their object", operation, "it is another one"));
     }
 }
 
@@ -38,6 +35,7 @@ fn check_requested(operations: &[Operation], timeline: &Timeline, violations: &m
     let writers: HashMap<&str, &Operation> =
         operations.iter().filter_map(|it| Some((it.call.value()?, it))).collect();
     let mut shown: HashMap<&str, Version> = HashMap::new();
+    // deletions have rules of their own
     for change in timeline.changes().filter(|it| it.change_type != ChangeType::Deleted) {
         let (value, version) = (&*change.object.value, change.object.version);
         if let Some(first) = shown.insert(value, version) {
@@ -87,26 +85,5 @@ fn check_acknowledged(
     if object.version <= known {
         let why = format!("version {known} was known before");
         violations.push(Violation::of("versions grow", operation, why));
-    }
-}
-
-fn check_deleted(
-    operation: &Operation,
-    uid: &str,
-    deletions: &HashMap<&str, Version>,
-    bounds: &Bounds,
-    violations: &mut Vec<Violation>,
-) {
-    match deletions.get(uid) {
-        None => {
-            let why = format!("the object {uid} is still there");
-            violations.push(Violation::of("deletions are there", operation, why));
-        }
-        // of several deletes of an object, one deletes it: that of another client may have been earlier
-        Some(version) if *version >= bounds.oldest_after(operation.end) => {
-            let why = format!("the object {uid} was deleted later, at version {version}");
-            violations.push(Violation::of("deletions are there", operation, why));
-        }
-        Some(_) => {}
     }
 }

@@ -1,5 +1,6 @@
 //! A collection of objects, and its requests.
 
+use super::padding;
 use crate::history::{Change, ChangeType, Freshness, Notice, Object, Version};
 use anyhow::{Context, bail};
 use client::{Client, Error};
@@ -9,6 +10,8 @@ use std::sync::Arc;
 
 /// The definition of the custom resource.
 const DEFINITION: &str = "notes.proof.example.com";
+
+const NAMESPACE: &str = "default";
 
 /// The objects of one resource in one namespace. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -53,7 +56,7 @@ impl Collection {
 
     /// The body of a write.
     pub fn body(&self, name: &str, value: &str, version: Option<Version>) -> Value {
-        let mut metadata = json!({"name": name, "annotations": {"value": value}});
+        let mut metadata = json!({"name": name, "annotations": annotations(value)});
         if let Some(version) = version {
             metadata["resourceVersion"] = version.to_string().into();
         }
@@ -81,6 +84,11 @@ impl Collection {
     pub fn object_path(&self, name: &str) -> String {
         format!("{}/{name}", self.path)
     }
+}
+
+/// The annotations of a write: its value, and the padding that follows from it.
+pub fn annotations(value: &str) -> Value {
+    json!({"value": value, "padding": padding::of(value)})
 }
 
 /// Watches the definition until its condition `Established` is true.
@@ -127,7 +135,9 @@ pub fn query(freshness: Freshness, is_list: bool) -> Vec<(&'static str, String)>
                 ("resourceVersionMatch", "NotOlderThan".to_owned()),
             ]
         }
-        Freshness::NotOlderThan(version) => vec![("resourceVersion", version.to_string())],
+        Freshness::NotOlderThan(version) | Freshness::Unmatched(version) => {
+            vec![("resourceVersion", version.to_string())]
+        }
         Freshness::Exact(version) => {
             vec![("resourceVersion", version.to_string()), ("resourceVersionMatch", "Exact".to_owned())]
         }
@@ -148,12 +158,17 @@ fn version_of(value: &Value) -> anyhow::Result<Version> {
 pub fn read_object(value: &Value) -> anyhow::Result<Object> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let metadata = &value["metadata"];
-    Ok(Object {
-        name: text(&metadata["name"]),
-        uid: text(&metadata["uid"]),
-        version: version_of(value)?,
-        value: text(&metadata["annotations"]["value"]),
-    })
+    // what is not as it was written has a name or a value that no request has
+    let name = match metadata["namespace"].as_str() {
+        Some(NAMESPACE) => text(&metadata["name"]),
+        other => format!("{}/{}", other.unwrap_or_default(), text(&metadata["name"])),
+    };
+    let mut written = text(&metadata["annotations"]["value"]);
+    let padding = text(&metadata["annotations"]["padding"]);
+    if padding != padding::of(&written) {
+        written += &format!(", with {} bytes of another padding", padding.len());
+    }
+    Ok(Object { name, uid: text(&metadata["uid"]), version: version_of(value)?, value: written })
 }
 
 pub fn read_list(value: &Value) -> anyhow::Result<(Version, Vec<Object>)> {
@@ -188,4 +203,24 @@ pub fn read_notice(line: &[u8]) -> anyhow::Result<Option<Notice>> {
         return Ok(None);
     }
     Ok(Some(Notice::Change(Change { change_type, object: read_object(object)? })))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(namespace: &str, padding: &str) -> Object {
+        let annotations = json!({"value": "1-2-t30", "padding": padding});
+        let metadata = json!({"name": "a", "namespace": namespace, "resourceVersion": "7", "uid": "u",
+            "annotations": annotations});
+        read_object(&json!({ "metadata": metadata })).unwrap()
+    }
+
+    #[test]
+    fn an_object_with_another_padding_or_of_another_namespace_is_not_the_one_that_was_written() {
+        let right = read(NAMESPACE, &padding::of("1-2-t30"));
+        assert_eq!((&*right.name, &*right.value), ("a", "1-2-t30"));
+        assert_eq!(read(NAMESPACE, "1-2-t30").value, "1-2-t30, with 7 bytes of another padding");
+        assert_eq!(read("other", &padding::of("1-2-t30")).name, "other/a");
+    }
 }

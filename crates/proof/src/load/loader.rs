@@ -1,12 +1,13 @@
 //! A client with random operations, which records them.
 
-use super::collection::{Collection, is_ours, query, read_list, read_object, send, with_query};
+use super::collection::{Collection, annotations, is_ours, query, read_list, read_object, send, with_query};
+use super::padding;
 use crate::history::{Call, Freshness, Object, Operation, Order, Outcome, Version};
 use client::{Client, Error};
 use env::World;
 use http::Method;
 use serde_json::{Value, json};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,6 +15,9 @@ use std::time::Duration;
 const NAMES: u64 = 8;
 /// The pause after a broken connection, in which the server may start again.
 const PAUSE: Duration = Duration::from_millis(5);
+
+/// The versions that a client remembers, to list them exactly.
+const REMEMBERED: usize = 16;
 
 const JSON: &str = "application/json";
 const MERGE: &str = "application/merge-patch+json";
@@ -31,11 +35,22 @@ pub struct Loader {
     objects: HashMap<String, Object>,
     /// The newest version that it has seen.
     newest: Version,
+    /// Versions that it has seen last.
+    versions: VecDeque<Version>,
+    /// Whether its objects have many sizes.
+    is_padded: bool,
     operations: Vec<Operation>,
 }
 
 impl Loader {
-    pub fn new(id: u32, client: Client, collection: Collection, order: Arc<Order>, random: World) -> Self {
+    pub fn new(
+        id: u32,
+        client: Client,
+        collection: Collection,
+        order: Arc<Order>,
+        random: World,
+        is_padded: bool,
+    ) -> Self {
         Loader {
             id,
             client,
@@ -45,6 +60,8 @@ impl Loader {
             written: 0,
             objects: HashMap::new(),
             newest: 0,
+            versions: VecDeque::new(),
+            is_padded,
             operations: Vec::new(),
         }
     }
@@ -71,7 +88,8 @@ impl Loader {
 
     fn value(&mut self) -> String {
         self.written += 1;
-        format!("{}-{}", self.id, self.written)
+        let padding = if self.is_padded { padding::draw(&self.random) } else { String::new() };
+        format!("{}-{}{padding}", self.id, self.written)
     }
 
     fn draw(&mut self) -> Call {
@@ -93,29 +111,41 @@ impl Loader {
             66..=82 => Call::Get { name, freshness: self.freshness(false) },
             _ => {
                 let page = (self.below(3) == 0).then(|| 1 + self.below(4) as u32);
-                let freshness = if page.is_some() { Freshness::Latest } else { self.freshness(true) };
-                Call::List { freshness, page }
+                Call::List { freshness: self.freshness(true), page }
             }
         }
     }
 
     fn freshness(&self, is_list: bool) -> Freshness {
-        match self.below(5) {
+        match self.below(7) {
             0 => Freshness::Any,
             1 if self.newest > 0 => Freshness::NotOlderThan(self.newest),
-            2 if self.newest > 0 && is_list => Freshness::Exact(self.newest),
+            2 if self.newest > 0 && is_list => Freshness::Exact(self.remembered()),
+            3 if self.newest > 0 && is_list => Freshness::Unmatched(self.remembered()),
             _ => Freshness::Latest,
         }
+    }
+
+    /// A version that was seen, the newest or an older one.
+    fn remembered(&self) -> Version {
+        let at = self.below(REMEMBERED as u64) as usize;
+        self.versions.get(at).copied().unwrap_or(self.newest)
+    }
+
+    fn remember(&mut self, version: Version) {
+        self.newest = self.newest.max(version);
+        self.versions.push_front(version);
+        self.versions.truncate(REMEMBERED);
     }
 
     fn learn(&mut self, outcome: &Outcome) {
         match outcome {
             Outcome::Object(object) => {
-                self.newest = self.newest.max(object.version);
+                self.remember(object.version);
                 self.objects.insert(object.name.clone(), object.clone());
             }
             Outcome::List { version, objects } => {
-                self.newest = self.newest.max(*version);
+                self.remember(*version);
                 self.objects.extend(objects.iter().map(|it| (it.name.clone(), it.clone())));
             }
             _ => {}
@@ -124,11 +154,7 @@ impl Loader {
 
     async fn send(&self, call: &Call) -> Outcome {
         let answer = match call {
-            Call::List { freshness, page: None } => {
-                let path = with_query(&self.collection.path, &query(*freshness, true));
-                self.request(Method::GET, &path, "", None).await.and_then(|it| list(&it))
-            }
-            Call::List { page: Some(limit), .. } => self.pages(*limit).await,
+            Call::List { freshness, page } => self.list(*freshness, *page).await,
             Call::Get { name, freshness } => {
                 let path = with_query(&self.collection.object_path(name), &query(*freshness, false));
                 self.request(Method::GET, &path, "", None).await.and_then(|it| object(&it))
@@ -144,7 +170,7 @@ impl Loader {
                 self.request(Method::PUT, &path, JSON, Some(&body)).await.and_then(|it| object(&it))
             }
             Call::Patch { name, value } => {
-                let body = json!({"metadata": {"annotations": {"value": value}}});
+                let body = json!({"metadata": {"annotations": annotations(value)}});
                 let path = self.collection.object_path(name);
                 self.request(Method::PATCH, &path, MERGE, Some(&body)).await.and_then(|it| object(&it))
             }
@@ -172,14 +198,16 @@ impl Loader {
         answer.unwrap_or_else(|outcome| outcome)
     }
 
-    /// Reads a list in pages. They are all of one version.
-    async fn pages(&self, limit: u32) -> Result<Outcome, Outcome> {
+    /// Reads a list, in pages if there is a limit. They are all of one version.
+    async fn list(&self, freshness: Freshness, limit: Option<u32>) -> Result<Outcome, Outcome> {
         let (mut found, mut next) = (None, String::new());
         loop {
-            let mut pairs = vec![("limit", limit.to_string())];
-            if !next.is_empty() {
-                pairs.push(("continue", next));
-            }
+            // the token of a further page has its version
+            let mut pairs = match next.is_empty() {
+                true => query(freshness, true),
+                false => vec![("continue", next)],
+            };
+            pairs.extend(limit.map(|it| ("limit", it.to_string())));
             let path = with_query(&self.collection.path, &pairs);
             let page = self.request(Method::GET, &path, "", None).await?;
             let Outcome::List { version, objects } = list(&page)? else { return Err(Outcome::Unknown) };

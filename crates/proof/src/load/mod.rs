@@ -2,8 +2,9 @@
 
 mod collection;
 mod loader;
+mod padding;
 mod watcher;
 
 pub use collection::{Collection, send};
 pub use loader::Loader;
-pub use watcher::{END, Watcher};
+pub use watcher::{Course, END, Watcher};

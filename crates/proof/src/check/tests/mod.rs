@@ -1,8 +1,13 @@
 //! Histories of a model are correct, and every planted fault breaks its rule.
 
+mod deletions;
+mod refusals;
+mod states;
+
 use super::*;
 use crate::history::{
-    Call, Change, ChangeType, Freshness, Notice, Object, Operation, Outcome, Version, Watch,
+    Call, Change, ChangeType, Delivery, Freshness, Notice, Object, Operation, Outcome, Point, Start, Version,
+    Watch,
 };
 use env::{Seeded, World};
 use std::collections::BTreeMap;
@@ -18,9 +23,11 @@ struct Model {
     random: World,
     version: Version,
     objects: BTreeMap<String, Object>,
-    changes: Vec<Change>,
+    /// With the points at which they were made.
+    changes: Vec<(Point, Change)>,
     operations: Vec<Operation>,
     step: u64,
+    loses_answers: bool,
 }
 
 impl Model {
@@ -32,7 +39,7 @@ impl Model {
             ChangeType::Deleted => self.objects.remove(&object.name),
             _ => self.objects.insert(object.name.clone(), object.clone()),
         };
-        self.changes.push(Change { change_type, object: object.clone() });
+        self.changes.push((self.step * 10, Change { change_type, object: object.clone() }));
         object
     }
 
@@ -58,14 +65,16 @@ impl Model {
             },
             Call::Patch { name, value } | Call::Apply { name, value } => {
                 match self.objects.get(&name).cloned() {
+                    None if matches!(call, Call::Apply { .. }) => self.answer(&Call::Create { name, value }),
                     None => Outcome::Absent,
                     Some(object) => {
                         Outcome::Object(self.change(ChangeType::Modified, Object { value, ..object }))
                     }
                 }
             }
-            Call::Delete { name, .. } => match self.objects.get(&name).cloned() {
+            Call::Delete { name, uid } => match self.objects.get(&name).cloned() {
                 None => Outcome::Absent,
+                Some(object) if uid.is_some_and(|uid| uid != object.uid) => Outcome::Refused(409),
                 Some(object) => Outcome::Deleted(vec![self.change(ChangeType::Deleted, object).uid]),
             },
             Call::DeleteCollection => {
@@ -87,15 +96,27 @@ impl Model {
             }
             4 => Call::Patch { name, value },
             5 => Call::Apply { name, value },
-            6 => Call::Delete { name, uid: None },
+            6 => {
+                let known = self.objects.get(&name).map(|it| it.uid.clone());
+                let uid = match below(&self.random, 3) {
+                    0 => None,
+                    1 => known,
+                    _ => Some("another".to_owned()),
+                };
+                Call::Delete { name, uid }
+            }
             7 if below(&self.random, 6) == 0 => Call::DeleteCollection,
             8 | 9 => Call::Get { name, freshness: Freshness::Latest },
             10 => Call::List { freshness: Freshness::Latest, page: None },
-            _ => Call::List { freshness: Freshness::NotOlderThan(self.version), page: None },
+            _ => match below(&self.random, 2) {
+                0 => Call::List { freshness: Freshness::NotOlderThan(self.version), page: None },
+                // without a match, a limit says that the version is meant exactly
+                _ => Call::List { freshness: Freshness::Unmatched(self.version), page: Some(2) },
+            },
         };
         let mut outcome = self.answer(&call);
         // an answer that is lost leaves a write that is there
-        if below(&self.random, 15) == 0 {
+        if self.loses_answers && below(&self.random, 15) == 0 {
             outcome = Outcome::Unknown;
         }
         let now = self.step * 10;
@@ -104,18 +125,48 @@ impl Model {
     }
 
     fn watch(&self, client: u32, start: Version) -> Watch {
-        let mut notices = Vec::new();
-        for change in self.changes.iter().filter(|it| it.object.version > start) {
-            notices.push(Notice::Change(change.clone()));
+        let notices = self.notices(start);
+        Watch { client, start: Start::After(start), begin: 0, notices, is_complete: true }
+    }
+
+    /// A watch of the state at a version, and of what follows.
+    fn watch_state(&self, client: u32, freshness: Freshness, version: Version) -> Watch {
+        let mut state: BTreeMap<&str, &(Point, Change)> = BTreeMap::new();
+        let mut begin = 0;
+        for change in self.changes.iter().filter(|it| it.1.object.version <= version) {
+            begin = change.0;
+            match change.1.change_type {
+                ChangeType::Deleted => state.remove(&*change.1.object.name),
+                _ => state.insert(&change.1.object.name, change),
+            };
+        }
+        let initial = |object: &Object| {
+            let change = Change { change_type: ChangeType::Added, object: object.clone() };
+            Delivery { at: begin + 1, notice: Notice::Change(change) }
+        };
+        let mut notices: Vec<Delivery> = state.values().map(|it| initial(&it.1.object)).collect();
+        notices.extend(self.notices(version));
+        Watch { client, start: Start::State(freshness), begin, notices, is_complete: true }
+    }
+
+    fn notices(&self, start: Version) -> Vec<Delivery> {
+        let (mut notices, mut at) = (Vec::new(), 0);
+        for (made, change) in self.changes.iter().filter(|it| it.1.object.version > start) {
+            at = at.max(made + 1 + below(&self.random, 20));
+            notices.push(Delivery { at, notice: Notice::Change(change.clone()) });
             if below(&self.random, 5) == 0 {
-                notices.push(Notice::Bookmark(change.object.version));
+                notices.push(Delivery { at, notice: Notice::Bookmark(change.object.version) });
             }
         }
-        Watch { client, start, notices, is_complete: true }
+        notices
     }
 }
 
 fn history(seed: u64) -> History {
+    history_of(seed, true)
+}
+
+fn history_of(seed: u64, loses_answers: bool) -> History {
     let random: World = Seeded::new(0, seed);
     let mut model = Model {
         random,
@@ -124,12 +175,14 @@ fn history(seed: u64) -> History {
         changes: Vec::new(),
         operations: Vec::new(),
         step: 0,
+        loses_answers,
     };
     for _ in 0..STEPS {
         model.step();
     }
-    let middle = model.changes[model.changes.len() / 2].object.version;
-    let watches = vec![model.watch(0, 10), model.watch(1, middle)];
+    let middle = model.changes[model.changes.len() / 2].1.object.version;
+    let states = [Freshness::Latest, Freshness::Any].map(|it| model.watch_state(2, it, middle));
+    let watches = [model.watch(0, 10), model.watch(1, middle)].into_iter().chain(states).collect();
     History { operations: model.operations, watches }
 }
 
@@ -143,6 +196,11 @@ fn histories_of_one_server_are_correct() {
 /// Plants a fault in many histories; each must break the rule.
 #[track_caller]
 fn check_fault(rule: &str, plant: impl Fn(&mut History) -> Option<()>) {
+    check_fault_in(history, rule, plant);
+}
+
+#[track_caller]
+fn check_fault_in(history: fn(u64) -> History, rule: &str, plant: impl Fn(&mut History) -> Option<()>) {
     let mut planted = 0;
     for seed in 0..100 {
         let mut history = history(seed);
@@ -163,16 +221,22 @@ fn acknowledged(history: &History, wanted: impl Fn(&Call) -> bool) -> Option<(us
     })
 }
 
+fn is_change(seen: &Delivery) -> bool {
+    matches!(seen.notice, Notice::Change(_))
+}
+
 fn forget(history: &mut History, version: Version) {
     for watch in &mut history.watches {
-        watch.notices.retain(|it| !matches!(it, Notice::Change(change) if change.object.version == version));
+        watch
+            .notices
+            .retain(|it| !matches!(&it.notice, Notice::Change(change) if change.object.version == version));
     }
 }
 
 fn edit(history: &mut History, version: Version, edit: impl Fn(&mut Object)) {
     for watch in &mut history.watches {
-        for notice in &mut watch.notices {
-            if let Notice::Change(change) = notice
+        for seen in &mut watch.notices {
+            if let Notice::Change(change) = &mut seen.notice
                 && change.object.version == version
             {
                 edit(&mut change.object);
@@ -198,7 +262,7 @@ fn a_lost_deletion_is_found() {
         let Outcome::Deleted(uids) = operation.outcome.clone() else { return None };
         for watch in &mut history.watches {
             watch.notices.retain(|it| {
-                !matches!(it, Notice::Change(it) if it.change_type == ChangeType::Deleted && it.object.uid == uids[0])
+                !matches!(&it.notice, Notice::Change(it) if it.change_type == ChangeType::Deleted && it.object.uid == uids[0])
             });
         }
         Some(())
@@ -209,7 +273,7 @@ fn a_lost_deletion_is_found() {
 fn a_change_that_a_watch_leaves_out_is_found() {
     check_fault("watches are complete", |history| {
         let notices = &mut history.watches[1].notices;
-        let at = notices.iter().rposition(|it| matches!(it, Notice::Change(_)))?;
+        let at = notices.iter().rposition(|it| is_change(it))?;
         notices.remove(at);
         Some(())
     });
@@ -219,10 +283,9 @@ fn a_change_that_a_watch_leaves_out_is_found() {
 fn a_bookmark_that_comes_too_early_is_found() {
     check_fault("watches are complete", |history| {
         let notices = &mut history.watches[0].notices;
-        let last = notices.iter().rposition(|it| matches!(it, Notice::Change(_)))?;
-        let Notice::Change(change) = &notices[last] else { return None };
-        let version = change.object.version;
-        notices.insert(last, Notice::Bookmark(version));
+        let last = notices.iter().rposition(|it| is_change(it))?;
+        let Delivery { at, notice } = notices[last].clone();
+        notices.insert(last, Delivery { at, notice: Notice::Bookmark(notice.version()) });
         Some(())
     });
 }
@@ -231,7 +294,6 @@ fn a_bookmark_that_comes_too_early_is_found() {
 fn changes_out_of_order_are_found() {
     check_fault("watches are in order", |history| {
         let notices = &mut history.watches[0].notices;
-        let is_change = |it: &Notice| matches!(it, Notice::Change(_));
         let at = (1..notices.len()).find(|at| is_change(&notices[at - 1]) && is_change(&notices[*at]))?;
         notices.swap(at - 1, at);
         Some(())
@@ -241,8 +303,8 @@ fn changes_out_of_order_are_found() {
 #[test]
 fn watches_that_disagree_are_found() {
     check_fault("watches agree", |history| {
-        let notice = history.watches[1].notices.iter_mut().find(|it| matches!(it, Notice::Change(_)))?;
-        let Notice::Change(change) = notice else { return None };
+        let seen = history.watches[1].notices.iter_mut().find(|it| is_change(it))?;
+        let Notice::Change(change) = &mut seen.notice else { return None };
         change.object.value.push('x');
         Some(())
     });
@@ -263,9 +325,10 @@ fn another_uid_without_a_deletion_is_found() {
 fn a_write_that_happens_twice_is_found() {
     check_fault("changes were requested", |history| {
         let (_, object) = acknowledged(history, |it| matches!(it, Call::Patch { .. }))?;
-        for watch in history.watches.iter_mut().filter(|it| it.start < object.version) {
+        for watch in &mut history.watches {
             let again = Object { version: Version::MAX - 1, ..object.clone() };
-            watch.notices.push(Notice::Change(Change { change_type: ChangeType::Modified, object: again }));
+            let notice = Notice::Change(Change { change_type: ChangeType::Modified, object: again });
+            watch.notices.push(Delivery { at: Point::MAX, notice });
         }
         Some(())
     });
@@ -336,6 +399,21 @@ fn a_read_of_what_was_never_there_is_found() {
     });
 }
 
+#[test]
+fn a_read_of_the_version_of_a_deletion_is_found() {
+    check_fault("reads are true", |history| {
+        let deleted = history.watches[0].notices.iter().find_map(|it| match &it.notice {
+            Notice::Change(change) if change.change_type == ChangeType::Deleted => {
+                Some(change.object.clone())
+            }
+            _ => None,
+        })?;
+        let (at, _) = acknowledged(history, |it| matches!(it, Call::Get { .. }))?;
+        history.operations[at].outcome = Outcome::Object(deleted);
+        Some(())
+    });
+}
+
 /// Moves an operation behind all others: what it saw is old by then.
 fn postpone(operation: &mut Operation) {
     operation.begin += STEPS * 100;
@@ -373,7 +451,7 @@ fn an_object_from_the_future_is_found() {
 fn an_object_that_is_missed_is_found() {
     check_fault("reads are fresh", |history| {
         let changes = || {
-            history.watches[0].notices.iter().filter_map(|it| match it {
+            history.watches[0].notices.iter().filter_map(|it| match &it.notice {
                 Notice::Change(change) => Some(change),
                 Notice::Bookmark(_) => None,
             })
