@@ -1,7 +1,7 @@
 //! A run on an etcd: two servers, clients on both, and members that are killed, paused and lose their leadership, history
 //! that is compacted, servers that are killed, a quorum that is lost, and a quota that is reached.
 
-use crate::crashes::log_end;
+use crate::crashes::{kill_starts, log_end};
 use crate::crew::Crews;
 use crate::etcd::{EtcdCluster, MEMBERS};
 use crate::load::{Collection, send};
@@ -70,6 +70,8 @@ async fn run_in(plan: &Plan, directory: &Path) -> anyhow::Result<Report> {
     }
     faults.reach_quota(&admin).await?;
     let counts = faults.counts.iter().map(|(fault, count)| format!("{count} × {fault}"));
+    let killed_starts: u32 = faults.servers.iter().map(|it| it.killed_starts).sum();
+    let counts = counts.chain([format!("{killed_starts} × a start of a server killed")]);
     let mut report = Report::new(plan.seed, counts.collect::<Vec<_>>().join(", "));
     crews.finish(&mut report).await?;
     report.took = begin.elapsed();
@@ -136,6 +138,7 @@ impl Faults {
             _ => {
                 let server = &mut self.servers[at % 2];
                 server.kill().await?;
+                kill_starts(server, &self.random).await?;
                 server.start().await?;
                 "a server killed"
             }
