@@ -2,6 +2,7 @@
 //! of what they saw.
 
 use crate::crew::Crews;
+use crate::encryption;
 use crate::report::Report;
 use crate::server::ServerProcess;
 use anyhow::Context;
@@ -33,24 +34,13 @@ pub async fn run(plan: &Plan) -> anyhow::Result<Report> {
     let directory = tempfile::tempdir()?;
     let mut arguments = Vec::new();
     if plan.is_encrypted {
-        let file = directory.path().join("encryption.yaml");
-        std::fs::write(&file, ENCRYPTION)?;
-        arguments.push(format!("--encryption-provider-config={}", file.display()));
+        arguments.push(encryption::configure(directory.path())?);
     }
     let mut server = ServerProcess::new(&plan.binary, directory.path(), arguments)?;
     let result = run_in(plan, &mut server).await;
     server.kill().await?;
     result.with_context(|| format!("{}, seed {}", log_end(directory.path()), plan.seed))
 }
-
-/// One key, for the test alone.
-const ENCRYPTION: &str = "apiVersion: apiserver.config.k8s.io/v1
-kind: EncryptionConfiguration
-resources:
-- resources: [secrets, configmaps, notes.proof.example.com]
-  providers:
-  - aesgcm: {keys: [{name: a, secret: MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=}]}
-";
 
 pub(crate) fn log_end(directory: &Path) -> String {
     let log = std::fs::read_to_string(directory.join("server.log")).unwrap_or_default();

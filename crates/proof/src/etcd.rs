@@ -1,7 +1,8 @@
 //! Three members of an etcd as processes, and the faults that they can have.
 //!
-//! Maintenance goes over the JSON form of etcd's own API. Members do not outlive this value.
+//! Members call each other through [`PeerLinks`]. Maintenance goes over the JSON form of etcd's own API. Members do not outlive this value.
 
+use crate::peer_links::PeerLinks;
 use anyhow::{Context, ensure};
 use outbound::{HttpClient, Limits, Target};
 use rustix::process::{Pid, Signal, kill_process};
@@ -25,7 +26,9 @@ const PAUSE: Duration = Duration::from_millis(50);
 struct Member {
     child: Option<Child>,
     client_url: String,
+    /// Where it is called by others, and where it listens.
     peer_url: String,
+    own_peer_url: String,
     api: HttpClient,
 }
 
@@ -34,6 +37,7 @@ pub struct EtcdCluster {
     binary: PathBuf,
     directory: PathBuf,
     members: Vec<Member>,
+    links: PeerLinks,
 }
 
 fn free_url() -> anyhow::Result<String> {
@@ -43,14 +47,18 @@ fn free_url() -> anyhow::Result<String> {
 impl EtcdCluster {
     /// Starts all members, and returns when they have a leader.
     pub async fn start(binary: &Path, directory: &Path) -> anyhow::Result<Self> {
-        let mut members = Vec::new();
-        for _ in 0..MEMBERS {
-            let (client_url, peer_url) = (free_url()?, free_url()?);
+        let (mut members, links) = (Vec::new(), PeerLinks::new());
+        for at in 0..MEMBERS {
+            let (client_url, own_peer_url) = (free_url()?, free_url()?);
+            let listener = TcpListener::bind("127.0.0.1:0")?;
+            let peer_url = format!("http://{}", listener.local_addr()?);
+            links.lead(listener, at, own_peer_url.trim_start_matches("http://").to_owned())?;
             let limits = Limits { time: Duration::from_secs(10), ..Limits::default() };
             let api = HttpClient::new(&Target { url: client_url.clone(), ..Target::default() }, limits)?;
-            members.push(Member { child: None, client_url, peer_url, api });
+            members.push(Member { child: None, client_url, peer_url, own_peer_url, api });
         }
-        let mut cluster = EtcdCluster { binary: binary.to_owned(), directory: directory.to_owned(), members };
+        let (binary, directory) = (binary.to_owned(), directory.to_owned());
+        let mut cluster = EtcdCluster { binary, directory, members, links };
         for at in 0..MEMBERS {
             cluster.start_member(at)?;
         }
@@ -74,7 +82,8 @@ impl EtcdCluster {
             .args(["--name", &format!("m{at}"), "--data-dir"])
             .arg(self.directory.join(format!("m{at}")))
             .args(["--listen-client-urls", &member.client_url, "--advertise-client-urls", &member.client_url])
-            .args(["--listen-peer-urls", &member.peer_url, "--initial-advertise-peer-urls", &member.peer_url])
+            .args(["--listen-peer-urls", &member.own_peer_url])
+            .args(["--initial-advertise-peer-urls", &member.peer_url])
             .args(["--initial-cluster", &peers, "--quota-backend-bytes", &QUOTA.to_string()])
             .args(["--heartbeat-interval", "50", "--election-timeout", "500", "--logger", "zap"])
             .stdout(Stdio::null())
@@ -98,6 +107,19 @@ impl EtcdCluster {
         let pid = Pid::from_raw(i32::try_from(id)?).context("no process")?;
         kill_process(pid, if is_paused { Signal::STOP } else { Signal::CONT })?;
         Ok(())
+    }
+
+    /// Cuts a member off from the others; clients reach it as before.
+    pub async fn cut_off(&self, at: usize) -> anyhow::Result<()> {
+        let status = self.call(at, "maintenance/status", &json!({})).await?;
+        let id = status["header"]["member_id"].as_str().and_then(|it| it.parse().ok());
+        self.links.cut_off(at, id.context("a member has no id")?);
+        Ok(())
+    }
+
+    /// Lets all members reach each other.
+    pub fn restore_links(&self) {
+        self.links.restore();
     }
 
     /// The member that leads, once all that run agree on one.

@@ -1,8 +1,9 @@
-//! A run on an etcd: two servers, clients on both, and members that are killed, paused and lose their leadership, history
-//! that is compacted, servers that are killed, a quorum that is lost, and a quota that is reached.
+//! A run on an etcd: two servers, clients on both, and members that are killed, paused, cut off from the others and lose
+//! their leadership, history that is compacted, servers that are killed, a quorum that is lost, and a quota that is reached.
 
 use crate::crashes::{kill_starts, log_end};
 use crate::crew::Crews;
+use crate::encryption;
 use crate::etcd::{EtcdCluster, MEMBERS};
 use crate::load::{Collection, send};
 use crate::report::Report;
@@ -22,6 +23,8 @@ const RECOVERY_TIMEOUT: Duration = Duration::from_secs(60);
 const LARGE: usize = 900_000;
 /// More objects than fit into the quota.
 const MOST_FILLERS: u32 = 200;
+/// What a refused write says of the alarm, and not of a namespace.
+const NO_SPACE: &str = "the etcd has reached its quota";
 
 /// The servers, faults and clients of a run.
 #[derive(Debug, Clone)]
@@ -32,6 +35,8 @@ pub struct Plan {
     pub faults: u32,
     pub loaders: u32,
     pub watchers: u32,
+    /// Whether objects are encrypted at rest.
+    pub is_encrypted: bool,
 }
 
 /// Runs the plan in a new directory.
@@ -50,6 +55,9 @@ async fn run_in(plan: &Plan, directory: &Path) -> anyhow::Result<Report> {
         let own = directory.join(name);
         std::fs::create_dir(&own)?;
         let mut arguments = vec![format!("--etcd-servers={}", etcd.servers())];
+        if plan.is_encrypted {
+            arguments.push(encryption::configure(directory)?);
+        }
         if name != "a" {
             let token = directory.join("a/data/pki/cluster.token");
             arguments.push(format!("--cluster-token-file={}", token.display()));
@@ -103,7 +111,7 @@ impl Faults {
     async fn inject(&mut self) -> anyhow::Result<()> {
         self.pause(500).await;
         let at = self.below(MEMBERS as u64) as usize;
-        let fault = match self.below(7) {
+        let fault = match self.below(9) {
             0 => {
                 self.etcd.kill_member(at).await?;
                 self.pause(1500).await;
@@ -134,6 +142,21 @@ impl Faults {
                 self.etcd.leader().await?;
                 self.etcd.compact().await?;
                 "history compacted"
+            }
+            6 => {
+                self.etcd.leader().await?;
+                self.etcd.cut_off(at).await?;
+                self.pause(3000).await;
+                self.etcd.restore_links();
+                "a member cut off"
+            }
+            7 => {
+                // it goes on as if it led, until it learns that the others have chosen another
+                let leader = self.etcd.leader().await?;
+                self.etcd.cut_off(leader).await?;
+                self.pause(3000).await;
+                self.etcd.restore_links();
+                "the leader cut off"
             }
             _ => {
                 let server = &mut self.servers[at % 2];
@@ -175,7 +198,7 @@ impl Faults {
             }
         };
         let message = refusal.message();
-        ensure!(message.contains("space"), "the refusal does not say why: {message}");
+        ensure!(message.contains(NO_SPACE), "the refusal does not say why: {message}");
         // objects are read and deleted as before
         Collection::config_maps().version(admin).await.context("reads without space")?;
         for at in 0..count {

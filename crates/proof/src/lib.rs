@@ -13,7 +13,9 @@
 //! | `check` | the rules: writes, reads, lists, watches |
 //! | `load` | clients with random operations, and watchers |
 //! | `server` | the process of the server: start, kill, restart |
+//! | `encryption` | the configuration of encryption at rest |
 //! | `etcd` | three members of an etcd: start, kill, pause, leader, compaction, alarms |
+//! | `peer_links` | the connections between members, which can be cut |
 //! | `crew` | the clients of a run, and the check of their histories |
 //! | `crashes` | a run with one server that is killed |
 //! | `etcd_faults` | a run with two servers on an etcd whose members fail |
@@ -27,9 +29,11 @@ pub mod check;
 pub mod cluster;
 pub mod crashes;
 mod crew;
+mod encryption;
 mod etcd;
 pub mod etcd_faults;
 pub mod history;
 pub mod load;
+mod peer_links;
 pub mod report;
 pub mod server;

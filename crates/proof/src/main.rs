@@ -83,21 +83,21 @@ async fn main() -> anyhow::Result<ExitCode> {
     };
     let mut reports: Vec<(String, Report)> = Vec::new();
     let mut out = stdout();
-    if arguments.etcd {
-        let plan = etcd_faults::Plan {
-            pintle: binary,
-            etcd: arguments.etcd_program,
-            seed,
-            faults: arguments.kills,
-            loaders: arguments.clients,
-            watchers: arguments.watchers,
-        };
-        writeln!(out, "faults of an etcd under load, seed {seed}")?;
-        let report = etcd_faults::run(&plan).await?;
-        writeln!(out, "{report}")?;
-        reports.push(("on an etcd".to_owned(), report));
-    } else {
-        for is_encrypted in encryption {
+    for is_encrypted in encryption {
+        let title = format!("encryption at rest: {is_encrypted}");
+        let report = if arguments.etcd {
+            let plan = etcd_faults::Plan {
+                pintle: binary.clone(),
+                etcd: arguments.etcd_program.clone(),
+                seed,
+                faults: arguments.kills,
+                loaders: arguments.clients,
+                watchers: arguments.watchers,
+                is_encrypted: *is_encrypted,
+            };
+            writeln!(out, "faults of an etcd under load, {title}, seed {seed}")?;
+            etcd_faults::run(&plan).await?
+        } else {
             let plan = crashes::Plan {
                 binary: binary.clone(),
                 seed,
@@ -107,11 +107,11 @@ async fn main() -> anyhow::Result<ExitCode> {
                 longest_life: Duration::from_millis(arguments.life),
                 is_encrypted: *is_encrypted,
             };
-            writeln!(out, "kills under load, encryption at rest: {is_encrypted}, seed {seed}")?;
-            let report = crashes::run(&plan).await?;
-            writeln!(out, "{report}")?;
-            reports.push((format!("encryption at rest: {is_encrypted}"), report));
-        }
+            writeln!(out, "kills under load, {title}, seed {seed}")?;
+            crashes::run(&plan).await?
+        };
+        writeln!(out, "{report}")?;
+        reports.push((title, report));
     }
     let is_correct = reports.iter().all(|(_, report)| report.is_correct());
     if let Some(file) = &arguments.report {
