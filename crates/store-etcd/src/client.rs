@@ -37,6 +37,7 @@ const MAX_QUEUED_REQUESTS: usize = 16;
 /// Metadata of every call: a member without a leader fails the call instead of serving stale data.
 const METADATA: &[(&str, &str)] = &[("hasleader", "true")];
 const NO_LEADER: &str = "etcdserver: no leader";
+const NO_SPACE: &str = "etcdserver: mvcc: database space exceeded";
 const NO_LEASE: &str = "etcdserver: requested lease not found";
 /// The token is unknown to the server, or older than a change of users or roles.
 const STALE_TOKEN: [&str; 2] =
@@ -95,6 +96,11 @@ impl ClientError {
     /// Whether the requested revision has been compacted.
     pub(crate) fn compacted(&self) -> bool {
         self.refused(Code::OutOfRange).is_some_and(|why| why.contains("compacted"))
+    }
+
+    /// Whether the request was refused because the database has reached its quota.
+    pub(crate) fn is_without_space(&self) -> bool {
+        self.refused(Code::ResourceExhausted) == Some(NO_SPACE)
     }
 
     pub(crate) fn is_lease_not_found(&self) -> bool {

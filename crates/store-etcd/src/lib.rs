@@ -222,6 +222,7 @@ impl Store for Etcd {
         if let Some(interval) = self.compaction_interval {
             self.runtime.spawn(maintenance::compact(self.shared.clone(), interval));
         }
+        self.runtime.spawn(maintenance::await_space(self.shared.clone()));
         if let Some(interval) = self.size_poll_interval {
             self.runtime.spawn(maintenance::measure(self.shared.clone(), interval));
         }

@@ -1,4 +1,4 @@
-//! Periodic maintenance: compacts etcd's history and polls its database size.
+//! Periodic maintenance: compacts etcd's history, polls its database size, and looks whether its quota is reached.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -14,6 +14,11 @@ use crate::txn::{Compare, Txn, TxnOp};
 /// The key by which all API servers of an etcd cluster, Pintle or upstream, agree on which of them compacts. Its
 /// version counts the compactions; its value is the revision.
 const COMPACTED: &[u8] = b"compact_rev_key";
+
+/// The alarm of a quota that is reached, in the status of a member.
+const NO_SPACE: &str = "alarm:NOSPACE";
+/// How often the alarm is looked at while it is raised.
+const SPACE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Compacts at every interval up to the revision that was the newest one interval before.
 pub(crate) async fn compact(shared: Arc<Shared>, interval: Duration) {
@@ -70,12 +75,33 @@ impl Compactor {
 /// Polls the database size at every interval.
 pub(crate) async fn measure(shared: Arc<Shared>, interval: Duration) {
     loop {
-        if let Ok(status) = shared.client.status().await {
-            shared.counters.file_bytes.store(revision(status.db_size), Ordering::Relaxed);
-        }
+        look(&shared).await;
         tokio::select! {
             () = shared.ended() => return,
             () = env::sleep(&shared.world, interval) => (),
         }
     }
+}
+
+/// While the quota is reached: looks whether the alarm is gone, so that a server without writes learns of it.
+pub(crate) async fn await_space(shared: Arc<Shared>) {
+    loop {
+        tokio::select! {
+            () = shared.ended() => return,
+            () = shared.became_full() => (),
+        }
+        tokio::select! {
+            () = shared.ended() => return,
+            () = env::sleep(&shared.world, SPACE_INTERVAL) => (),
+        }
+        look(&shared).await;
+    }
+}
+
+/// Asks for the database size and the alarms. Any member knows those of all.
+async fn look(shared: &Shared) {
+    let Ok(status) = shared.client.status().await else { return };
+    shared.counters.file_bytes.store(revision(status.db_size), Ordering::Relaxed);
+    // others are not about space: a learner, a member without a leader
+    shared.set_full(status.errors.iter().any(|it| it.contains(NO_SPACE)));
 }

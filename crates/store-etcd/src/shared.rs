@@ -32,6 +32,8 @@ pub(crate) struct Shared {
     pub awaited: watch::Sender<u64>,
     /// Why the watch is currently failing.
     watch_error: Mutex<Option<String>>,
+    /// Whether etcd refuses puts because its quota was reached.
+    is_full: watch::Sender<bool>,
     pub counters: Counters,
 }
 
@@ -53,6 +55,14 @@ pub(crate) struct Counters {
     pub conflicts: AtomicU64,
     pub failures: AtomicU64,
     pub waiting: AtomicU64,
+}
+
+/// What the errors of refused writes, the health check and the log say while the quota is reached.
+const FULL: &str = "the etcd has reached its quota: compact its history, defragment each member and disarm the alarm \
+                    NOSPACE (etcdctl compact, defrag, alarm disarm); deletions are taken";
+
+pub(crate) fn full() -> StoreError {
+    StoreError::Unavailable(FULL.to_owned())
 }
 
 pub(crate) fn closing() -> StoreError {
@@ -80,6 +90,7 @@ impl Shared {
             state: watch::Sender::new(State { published: revision, stop_reason: None }),
             awaited: watch::Sender::new(revision),
             watch_error: Mutex::new(None),
+            is_full: watch::Sender::new(false),
             counters: Counters::default(),
         }
     }
@@ -152,9 +163,33 @@ impl Shared {
         self.watch_error.lock().take();
     }
 
+    /// Whether the quota of etcd is reached, as a refused or accepted put or an alarm has shown.
+    pub(crate) fn set_full(&self, is_full: bool) {
+        let has_changed = self.is_full.send_if_modified(|known| std::mem::replace(known, is_full) != is_full);
+        match (has_changed, is_full) {
+            (true, true) => tracing::error!(why = FULL, "the etcd has no space: writes are refused"),
+            (true, false) => tracing::info!("the etcd has space again"),
+            (false, _) => {}
+        }
+    }
+
+    /// Resolves when the quota of etcd is reached.
+    pub(crate) async fn became_full(&self) {
+        // an error is impossible: `self` owns the sender
+        let _ = self.is_full.subscribe().wait_for(|it| *it).await;
+    }
+
+    /// Whether changes arrive.
+    pub(crate) fn is_watching(&self) -> bool {
+        self.check().is_ok() && self.watch_error.lock().is_none()
+    }
+
     pub(crate) fn healthy(&self) -> Result<(), StoreError> {
         self.check()?;
-        self.watch_error.lock().clone().map_or(Ok(()), |why| Err(StoreError::Unavailable(why)))
+        if let Some(why) = self.watch_error.lock().clone() {
+            return Err(StoreError::Unavailable(why));
+        }
+        if *self.is_full.borrow() { Err(full()) } else { Ok(()) }
     }
 
     pub(crate) fn stats(&self) -> Stats {
@@ -172,6 +207,7 @@ impl Shared {
             conflicts: read(&counters.conflicts),
             failures: read(&counters.failures),
             waiting: read(&counters.waiting),
+            full: *self.is_full.borrow(),
             ..Stats::default()
         }
     }

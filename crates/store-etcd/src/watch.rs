@@ -108,7 +108,7 @@ impl Watcher {
                 None | Some(WatchEnd::Compacted) => (),
                 Some(WatchEnd::Stopped) => return,
                 Some(WatchEnd::Lost(why)) => {
-                    if self.shared.published() >= one_started && self.shared.healthy().is_ok() {
+                    if self.shared.published() >= one_started && self.shared.is_watching() {
                         tracing::warn!(%why, "the etcd watch failed; retrying");
                     }
                     self.shared.set_unhealthy(why);

@@ -8,7 +8,7 @@ use store::{Expect, MAX_KEY_BYTES, Op, Revision, StoreError, Write};
 use crate::client::ClientError;
 use crate::header::revision;
 use crate::lease::Leases;
-use crate::shared::Shared;
+use crate::shared::{Shared, full};
 use crate::txn::{Compare, Txn, TxnOp, TxnOutcome};
 
 /// etcd's default request limit (`--max-request-bytes`).
@@ -39,6 +39,10 @@ pub(crate) async fn write(
     shared.check_header(response.header, known)?;
     let newest = response.header.revision;
     if response.succeeded {
+        // deletions are taken without space, too
+        if matches!(write.op, Op::Put { .. }) {
+            shared.set_full(false);
+        }
         if let Some(entry) = &entry {
             entry.commit(newest);
         }
@@ -79,6 +83,10 @@ async fn send(shared: &Shared, leases: &Leases, write: &Write) -> Result<TxnOutc
         true => {
             StoreError::TooLarge { key: write.key.clone(), bytes, limit: DEFAULT_REQUEST_LIMIT.min(bytes) }
         }
+        false if failure.is_without_space() => {
+            shared.set_full(true);
+            full()
+        }
         false if failure.is_not_applied() => StoreError::Unavailable(failure.to_string()),
         false => StoreError::Unavailable(format!("{failure}; the write may have been applied")),
     };
@@ -91,8 +99,10 @@ async fn send(shared: &Shared, leases: &Leases, write: &Write) -> Result<TxnOutc
                     Some(end) => {
                         let now = env::unix_seconds(&shared.world);
                         let lease = leases.lease(&shared.client, *end, now).await;
-                        lease
-                            .map_err(|why| StoreError::Unavailable(format!("no lease was granted: {why}")))?
+                        lease.map_err(|why| match why.is_without_space() {
+                            true => failed(why),
+                            false => StoreError::Unavailable(format!("no lease was granted: {why}")),
+                        })?
                     }
                     None => 0,
                 };

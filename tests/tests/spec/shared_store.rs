@@ -4,8 +4,9 @@ use super::encryption::{keys, sealing, secret, start_error, text};
 use super::*;
 use apiserver::authentication::jose::{PublicKey, Signer};
 use apiserver::{Deployment, StartError, StoreChoice, authentication};
+use std::sync::atomic::Ordering;
 use store_etcd::testing::{FakeEtcd, IN_ORDER, OVERTAKING};
-use tests::{Cluster, Options};
+use tests::{Cluster, Options, soon};
 
 const EVENTS: &str = "/api/v1/namespaces/default/events";
 
@@ -53,6 +54,41 @@ async fn a_server_keeps_its_objects_in_an_etcd() {
     other.named(CONFIGMAPS, "mine").await;
     assert!(etcd.get("/other/configmaps/default/mine").is_some());
     again.get(&format!("{CONFIGMAPS}/mine")).await.refused(404, "NotFound");
+}
+
+#[tokio::test]
+async fn an_etcd_without_space_fails_readiness_until_its_alarm_is_gone() {
+    let etcd = FakeEtcd::start(1).await.unwrap();
+    let cluster = server(&etcd, "/registry").await;
+    cluster.named(CONFIGMAPS, "a").await;
+    cluster.get("/readyz").await.code(200);
+    etcd.faults().no_space.store(true, Ordering::SeqCst);
+    let refused = cluster.post(CONFIGMAPS, json!({"metadata": {"name": "b"}})).await;
+    let refused = refused.refused(503, "ServiceUnavailable");
+    let message = refused["message"].as_str().unwrap();
+    assert!(message.contains("the etcd has reached its quota: compact"), "{message}");
+    cluster.get("/livez").await.code(200);
+    let text = cluster.get("/readyz").await.code(500).text();
+    assert!(
+        text.contains("[+]etcd ok\n") && text.contains("[-]disk-space failed: reason withheld\n"),
+        "{text}"
+    );
+    let text = cluster.get("/readyz/disk-space").await.code(500).text();
+    assert!(text.contains("the etcd has reached its quota"), "{text}");
+    let metrics = cluster.get("/metrics").await.code(200).text();
+    assert!(metrics.contains("\npintle_store_disk_full 1\n"), "{metrics}");
+    // reads and deletions go on
+    assert_eq!(names(&cluster.read(CONFIGMAPS).await), ["a"]);
+    cluster.delete(&format!("{CONFIGMAPS}/a")).await.code(200);
+    cluster.get("/readyz").await.code(500);
+    etcd.faults().no_space.store(false, Ordering::SeqCst);
+    soon("the end of the alarm", async {
+        while cluster.get("/readyz").await.status != 200 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    cluster.named(CONFIGMAPS, "b").await;
 }
 
 /// An acknowledged write of one server is visible on the other, also to watches.

@@ -207,6 +207,8 @@ impl Health {
     fn full_disk(&self) -> Option<String> {
         match self.store.healthy() {
             Err(full @ StoreError::Full { .. }) => Some(full.to_string()),
+            // the disk of an etcd: its quota
+            Err(why) if self.store.stats().full => Some(why.to_string()),
             _ => None,
         }
     }

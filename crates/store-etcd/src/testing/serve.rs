@@ -18,8 +18,8 @@ use grpc::etcd::watch_server::{Watch, WatchServer};
 use grpc::etcd::{
     AuthenticateRequest, AuthenticateResponse, CompactionRequest, CompactionResponse, Event, KeyValue,
     LeaseGrantRequest, LeaseGrantResponse, LeaseTimeToLiveRequest, LeaseTimeToLiveResponse, RangeRequest,
-    RangeResponse, ResponseHeader, ResponseOp, StatusRequest, StatusResponse, TxnRequest, TxnResponse,
-    WatchRequest, WatchResponse,
+    RangeResponse, RequestOp, ResponseHeader, ResponseOp, StatusRequest, StatusResponse, TxnRequest,
+    TxnResponse, WatchRequest, WatchResponse,
 };
 use grpc::tonic::codegen::{BoxStream, Service};
 use grpc::tonic::{Request, Response, Status, Streaming};
@@ -177,7 +177,9 @@ impl Maintenance for Handler {
         let data = self.inner.data.lock();
         let db_size = 4096 + data.keys.len() as i64;
         let (header, version) = (header(&data), data.version.clone());
-        Ok(Response::new(StatusResponse { header, version, db_size, ..Default::default() }))
+        let has_alarm = self.inner.faults.no_space.load(Ordering::SeqCst);
+        let errors = has_alarm.then(|| "memberID:1 alarm:NOSPACE ".to_owned()).into_iter().collect();
+        Ok(Response::new(StatusResponse { header, version, db_size, errors, ..Default::default() }))
     }
 }
 
@@ -259,6 +261,11 @@ fn txn(inner: &Inner, request: &TxnRequest) -> Result<TxnResponse, Status> {
         }
     });
     let mut responses = Vec::new();
+    let is_put = |it: &RequestOp| matches!(it.request, Some(Op::RequestPut(_)));
+    // a transaction without puts, in either branch, needs no space
+    if inner.faults.no_space.load(Ordering::SeqCst) && request.success.iter().any(is_put) {
+        return Err(Status::resource_exhausted("etcdserver: mvcc: database space exceeded"));
+    }
     if holds {
         let puts = request.success.iter().filter_map(|op| match &op.request {
             Some(Op::RequestPut(put)) => Some(put.lease),

@@ -37,6 +37,8 @@ pub struct Faults {
     pub lose_questions: AtomicUsize,
     /// The number of calls that fail, as on a server without a leader.
     pub unavailable: AtomicUsize,
+    /// Whether the quota is reached: puts are refused, and the alarm is raised.
+    pub no_space: AtomicBool,
     /// Watches send one event per response, each as a fragment.
     pub fragments: AtomicBool,
     /// The largest accepted request.

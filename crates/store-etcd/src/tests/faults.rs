@@ -160,6 +160,46 @@ fn is_final(why: &StoreError) -> bool {
 }
 
 #[tokio::test]
+async fn an_etcd_without_space_is_reported_until_it_takes_writes_again() {
+    let etcd = FakeEtcd::start(1).await.unwrap();
+    let run = run(&etcd).await;
+    for key in ["/a", "/b"] {
+        run.put(key, Expect::Absent, "1").await.unwrap();
+    }
+    let is_full = |is_full: bool| {
+        let health = run.store.healthy().map_err(|why| why.to_string());
+        assert_eq!(run.store.stats().full, is_full, "{health:?}");
+        assert_eq!(health.is_err_and(|why| why.contains("disarm the alarm")), is_full);
+    };
+    is_full(false);
+    etcd.faults().no_space.store(true, Ordering::SeqCst);
+    let expiring = Write::put("/registry/c", Expect::Any, "1").expiring(START as i64 + 60);
+    for write in [Write::put("/registry/a", Expect::Any, "2"), expiring] {
+        let refused = run.store.write(write).await.unwrap_err().to_string();
+        assert!(refused.contains("the etcd has reached its quota"), "{refused}");
+    }
+    is_full(true);
+    // a deletion needs no space, and gives none back before the history is compacted
+    run.delete("/b", Expect::Any).await.unwrap();
+    run.catch_up().await.unwrap();
+    is_full(true);
+    etcd.faults().no_space.store(false, Ordering::SeqCst);
+    run.put("/a", Expect::Any, "3").await.unwrap();
+    is_full(false);
+}
+
+#[tokio::test]
+async fn the_alarm_of_an_etcd_without_space_is_seen_without_a_write() {
+    let etcd = FakeEtcd::start(1).await.unwrap();
+    etcd.faults().no_space.store(true, Ordering::SeqCst);
+    let polled = Options { size_poll_interval: Some(Duration::from_secs(3600)), ..options(&etcd) };
+    let run = run_with(polled).await;
+    eventually("it is known", || run.store.stats().full).await;
+    etcd.faults().no_space.store(false, Ordering::SeqCst);
+    eventually("it is well again", || run.store.healthy().is_ok()).await;
+}
+
+#[tokio::test]
 async fn without_an_etcd_there_is_no_store() {
     let etcd = FakeEtcd::start(1).await.unwrap();
     etcd.set_open(0, false);

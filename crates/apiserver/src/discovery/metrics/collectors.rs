@@ -170,9 +170,11 @@ pub(super) fn add_store(registry: &Registry, api: &Arc<Api>) {
         ("pintle_store_history_bytes", "Bytes of replaced and deleted objects.", |stats| {
             stats.history_bytes as f64
         }),
-        ("pintle_store_disk_full", "1 while writes are refused because the disk is full.", |stats| {
-            f64::from(u8::from(stats.full))
-        }),
+        (
+            "pintle_store_disk_full",
+            "1 while writes are refused because the disk, or an etcd, is full.",
+            |stats| f64::from(u8::from(stats.full)),
+        ),
         ("pintle_store_waiting_writes", "Writes that wait for a commit.", |stats| stats.waiting as f64),
     ];
     for (name, help, number) in gauges {
