@@ -44,12 +44,13 @@ struct Arguments {
     #[arg(long, conflicts_with = "etcd")]
     cluster: bool,
     /// With --cluster: the clusters of the seeds that once broke an invariant, instead of those from --seed on
-    #[arg(long, requires = "cluster", conflicts_with_all = ["seed", "hours", "minutes"])]
+    #[arg(long, requires = "cluster", conflicts_with_all = ["seed", "hours"])]
     named: bool,
     /// The hours of cluster time that are simulated, with --cluster
     #[arg(long, default_value_t = 2.0)]
     hours: f64,
-    /// The minutes of cluster time in which a cluster works, before it rests, with --cluster
+    /// The minutes of cluster time in which a cluster works, before it rests, with --cluster. With --named, whose clusters
+    /// have times of their own: the longest that is run
     #[arg(long, default_value_t = 40)]
     minutes: u64,
     /// Write the traces of all clusters into the report, with --cluster

@@ -17,7 +17,7 @@ const REPORTED_LINES: usize = 1500;
 pub enum Seeds {
     /// Those of the seeds from this one on, until all clusters together have run for so long.
     From { seed: u64, total: Duration },
-    /// Those that once broke an invariant, each for a time of its own.
+    /// Those that once broke an invariant, each for a time of its own, up to that of the plan.
     Named,
 }
 
@@ -37,7 +37,7 @@ impl Plan {
     /// The seeds, and how long each cluster works.
     fn clusters(&self) -> Vec<(u64, Duration)> {
         let Seeds::From { seed, total } = self.seeds else {
-            return NAMED.iter().map(NamedSeed::cluster).collect();
+            return NAMED.iter().map(NamedSeed::cluster).filter(|it| it.1 <= self.round).collect();
         };
         let each = self.round + simulation::OVERHEAD;
         let clusters = (total.as_secs_f64() / each.as_secs_f64()).ceil().max(1.0) as u64;

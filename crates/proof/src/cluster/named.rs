@@ -1,4 +1,5 @@
-//! Seeds whose clusters once broke an invariant, or came near to what did. The short run of the suite runs them.
+//! Seeds whose clusters once broke an invariant, or came near to what did. `.ci/run` runs those whose
+//! clusters work for ten minutes.
 
 use std::time::Duration;
 
