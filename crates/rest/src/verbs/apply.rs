@@ -5,7 +5,7 @@ use crate::model::error::{ApiError, Cause, Details, Subject};
 use crate::model::options::FieldValidation;
 use crate::pipeline::api::Api;
 use crate::pipeline::decode::{Format, Input, report_strict_errors, type_name};
-use crate::pipeline::request::{WriteOutcome, WriteRequest};
+use crate::pipeline::request::{ATTEMPTS, WriteOutcome, WriteRequest};
 use crate::verbs::update::{check_name, check_namespace, clear_version};
 use merge::{ApplyError, ApplyWrite};
 use schema::decode::DecodeError;
@@ -26,9 +26,9 @@ impl Api {
     ) -> Result<WriteOutcome, ApiError> {
         let resource = request.target().clone();
         let name = request.name;
-        let exists = request.resource.collection.cache.get(request.namespace, name).is_some();
+        let is_there = |it: &WriteRequest<'_>| it.resource.collection.cache.get(it.namespace, name).is_some();
         // only an object as a whole can be created
-        if !exists && !request.subresource.is_empty() {
+        if !is_there(request) && !request.subresource.is_empty() {
             return Err(ApiError::not_found(request.resource.subject(name)));
         }
         let input = Input { bytes: input.bytes.clone(), format: Format::Yaml };
@@ -102,17 +102,32 @@ impl Api {
             Ok(decoded.value)
         };
         request.owned = true;
-        let outcome = if exists {
-            let next = |old: &Value| -> Result<Value, ApiError> {
-                let object = next(Some(old))?;
-                check_name(&object, name)?;
-                Ok(object)
+        let replaced = |old: &Value| -> Result<Value, ApiError> {
+            let object = next(Some(old))?;
+            check_name(&object, name)?;
+            Ok(object)
+        };
+        let (warned, mut attempts) = (request.warnings.len(), 0);
+        let outcome = loop {
+            request.warnings.truncate(warned);
+            let exists = is_there(request);
+            let outcome = if exists || !request.subresource.is_empty() {
+                self.replace(request, &|old, _| replaced(old)).await
+            } else {
+                match next(None).and_then(|object| check_new(object, request)) {
+                    Ok(object) => self.create_object(request, object).await,
+                    Err(why) => Err(why),
+                }
             };
-            self.replace(request, &|old, _| next(old)).await
-        } else {
-            match next(None).and_then(|object| check_new(object, request)) {
-                Ok(object) => self.create_object(request, object).await,
-                Err(why) => Err(why),
+            // if another write has created or deleted the object meanwhile, an apply is of the other form
+            attempts += 1;
+            let is_overtaken = |why: &ApiError| match exists {
+                true => why.code == 404 && request.subresource.is_empty(),
+                false => why.reason == "AlreadyExists",
+            };
+            let is_other = outcome.as_ref().is_err_and(is_overtaken) && is_there(request) != exists;
+            if !is_other || attempts == ATTEMPTS {
+                break outcome;
             }
         };
         if merged.load(Ordering::Relaxed) && validation == FieldValidation::Warn {
