@@ -153,6 +153,12 @@ pub fn is_critical(pod: &Pod) -> bool {
     is_static(pod) || is_mirror(pod) || pod.spec.priority.is_some_and(|it| it >= CRITICAL_PRIORITY)
 }
 
+/// Whether a pod may take the place of another one on a full node.
+pub fn is_preemptable(preemptor: &Pod, pod: &Pod) -> bool {
+    let priorities = preemptor.spec.priority.zip(pod.spec.priority);
+    is_critical(preemptor) && !is_critical(pod) || priorities.is_some_and(|(higher, lower)| higher > lower)
+}
+
 /// Whether the node does not work without the pod.
 pub fn is_node_critical(pod: &Pod) -> bool {
     is_critical(pod) && pod.spec.priority_class_name == NODE_CRITICAL

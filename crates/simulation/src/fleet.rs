@@ -19,7 +19,7 @@ use api::{Resource, Time};
 use client::{Change, Client, EventType, Informer, InformerFactory, Key, Note, Queue, Recorder};
 use env::World;
 use nodeagent::admission::sysctls::SysctlAllowlist;
-use nodeagent::admission::{AdmissionNode, Rejection, admit};
+use nodeagent::admission::{Admission, AdmissionNode, Rejection, admit, preemption};
 use nodeagent::pod::events::PodEvents;
 use nodeagent::pod::spec::is_terminal_phase;
 use nodeagent::pod::worker::StatusSink;
@@ -314,8 +314,11 @@ impl Fleet {
         }
         let Some(agent) = self.agent(&node).await else { return };
         let is_over = is_terminal_phase(&pod.status.phase) || pod.metadata.deletion_timestamp.is_some();
-        if !is_over && let Err(rejection) = self.admit(pod, &agent) {
-            return self.reject(pod, rejection);
+        if !is_over {
+            match self.admit(pod, &agent) {
+                Ok(admission) => self.make_room(&admission.victims, &agent),
+                Err(rejection) => return self.reject(pod, rejection),
+            }
         }
         agent.set(pod);
         self.homes.insert(uid.to_owned(), agent);
@@ -365,8 +368,20 @@ impl Fleet {
         }
     }
 
-    fn admit(&self, pod: &Pod, agent: &NodeAgent) -> Result<(), Rejection> {
-        let Some(object) = self.objects.get(&Key::new("", &pod.spec.node_name)) else { return Ok(()) };
+    /// Ends pods in favour of a critical one, which does not wait for their end: there is room enough in memory.
+    fn make_room(&self, victims: &[Arc<Pod>], agent: &NodeAgent) {
+        for victim in victims {
+            let events = self.context.events.on_host(&victim.spec.node_name);
+            let (reason, message) = (preemption::REASON, preemption::MESSAGE);
+            PodEvents::record(&events, victim, None, EventType::Warning, reason, message);
+            agent.workers.kill(victim.uid(), preemption::kill_request());
+        }
+    }
+
+    fn admit(&self, pod: &Pod, agent: &NodeAgent) -> Result<Admission, Rejection> {
+        let Some(object) = self.objects.get(&Key::new("", &pod.spec.node_name)) else {
+            return Ok(Admission::default());
+        };
         let mut node = AdmissionNode::from(&*object);
         if node.allocatable.is_empty() {
             // the status is on its way

@@ -6,14 +6,19 @@
 //! |---|---|
 //! | [`sysctls`] | kernel parameters that pods may set |
 //! | [`apparmor`] | pods that wait for AppArmor |
+//! | [`preemption`] | pods that make room for a critical one |
 
 pub mod apparmor;
+pub mod preemption;
 pub mod sysctls;
 
-use crate::pod_facts::{CPU, EPHEMERAL_STORAGE, MEMORY, ResourceList, add_all, is_static, pod_requests};
+use crate::pod_facts::{
+    CPU, EPHEMERAL_STORAGE, MEMORY, ResourceList, add_all, is_critical, is_static, pod_requests,
+};
 use api::Quantity;
 use api::core::v1::{Node, Pod, Taint, Toleration};
 use api::node_selector::RequiredNodes;
+use preemption::{PODS, Shortage, amount, victims};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use sysctls::SysctlAllowlist;
@@ -45,8 +50,23 @@ impl From<&Node> for AdmissionNode {
     }
 }
 
-fn reject(reason: impl Into<String>, message: impl Into<String>) -> Result<(), Rejection> {
-    Err(Rejection { reason: reason.into(), message: message.into() })
+/// What comes before the start of a pod that is admitted.
+#[derive(Debug, Clone, Default)]
+pub struct Admission {
+    /// The pods that end first, to make room for a critical one.
+    pub victims: Vec<Arc<Pod>>,
+    /// The resource that they make room of.
+    pub resource: String,
+}
+
+fn rejection(reason: impl Into<String>, message: impl Into<String>) -> Rejection {
+    Rejection { reason: reason.into(), message: message.into() }
+}
+
+/// Checks a pod against its kernel parameters alone, which the managers of resources need not be asked for.
+pub fn check_sysctls(pod: &Pod, sysctls: &SysctlAllowlist) -> Result<(), Rejection> {
+    let checked = sysctls.check(pod);
+    checked.map_err(|why| rejection("SysctlForbidden", format!("forbidden sysctl: {why}")))
 }
 
 /// Checks a pod against the node, its kernel parameters, and the pods that are active there.
@@ -55,43 +75,77 @@ pub fn admit(
     node: &AdmissionNode,
     sysctls: &SysctlAllowlist,
     others: &[Arc<Pod>],
-) -> Result<(), Rejection> {
-    if let Err(why) = sysctls.check(pod) {
-        return reject("SysctlForbidden", format!("forbidden sysctl: {why}"));
+) -> Result<Admission, Rejection> {
+    check_sysctls(pod, sysctls)?;
+    let lacks = lacking(pod, node, others);
+    // a critical pod finds room, unless it cannot run here for another reason
+    if let Some(lack) = lacks.first().filter(|_| !is_critical(pod)) {
+        return Err(lack.rejection());
+    }
+    if let Some(name) = failed_predicate(pod, node, others) {
+        return Err(rejection(name, format!("Predicate {name} failed")));
     }
     if pod.spec.os.as_ref().is_some_and(|it| !it.name.is_empty() && it.name != "linux") {
-        return reject("PodOSNotSupported", "Failed to admit pod as the OS field doesn't match node OS");
+        let message = "Failed to admit pod as the OS field doesn't match node OS";
+        return Err(rejection("PodOSNotSupported", message));
     }
-    admit_resources(pod, node, others)?;
-    let predicate = |name: &str| reject(name, format!("Predicate {name} failed"));
+    let Some(first) = lacks.first() else { return Ok(Admission::default()) };
+    let shortages: Vec<Shortage> = lacks.iter().map(Lack::shortage).collect();
+    let found = victims(pod, others, &shortages).map_err(|why| {
+        let message = "Unexpected error while attempting to recover from admission failure: \
+                       preemption: error finding a set of pods to preempt";
+        rejection("UnexpectedAdmissionError", format!("{message}: {why}"))
+    });
+    Ok(Admission { victims: found?, resource: first.resource.clone() })
+}
+
+/// The first predicate that a pod fails, besides those of resources.
+fn failed_predicate(pod: &Pod, node: &AdmissionNode, others: &[Arc<Pod>]) -> Option<&'static str> {
     if !RequiredNodes::new(pod).matches(&node.name, &node.labels) {
-        return predicate("NodeAffinity");
+        return Some("NodeAffinity");
     }
     if !pod.spec.node_name.is_empty() && pod.spec.node_name != node.name {
-        return predicate("NodeName");
+        return Some("NodeName");
     }
     if others.iter().any(|other| has_port_conflict(pod, other)) {
-        return predicate("NodePorts");
+        return Some("NodePorts");
     }
     let is_tolerated = |taint: &Taint| pod.spec.tolerations.iter().any(|it| tolerates(it, taint));
     let executes = node.taints.iter().filter(|it| it.effect == "NoExecute");
-    if !is_static(pod) && executes.into_iter().any(|it| !is_tolerated(it)) {
-        return predicate("TaintToleration");
-    }
-    Ok(())
+    let is_untolerated = !is_static(pod) && executes.into_iter().any(|it| !is_tolerated(it));
+    is_untolerated.then_some("TaintToleration")
 }
 
-fn admit_resources(pod: &Pod, node: &AdmissionNode, others: &[Arc<Pod>]) -> Result<(), Rejection> {
-    let insufficient = |name: &str, requested: i64, used: i64, capacity: i64| {
+/// A resource of which the node has too little for a pod, with amounts as messages have them.
+struct Lack {
+    resource: String,
+    requested: i64,
+    used: i64,
+    capacity: i64,
+}
+
+impl Lack {
+    fn rejection(&self) -> Rejection {
+        let Lack { resource, requested, used, capacity } = self;
         let message = format!(
-            "Node didn't have enough resource: {name}, requested: {requested}, used: {used}, capacity: {capacity}"
+            "Node didn't have enough resource: {resource}, requested: {requested}, used: {used}, capacity: {capacity}"
         );
-        reject(format!("OutOf{name}"), message)
-    };
-    if let Some(capacity) = node.allocatable.get("pods").map(Quantity::whole) {
-        let used = others.len() as i64;
-        if used + 1 > capacity {
-            return insufficient("pods", 1, used, capacity);
+        rejection(format!("OutOf{resource}"), message)
+    }
+
+    fn shortage(&self) -> Shortage {
+        let missing = self.requested.saturating_sub(self.capacity.saturating_sub(self.used));
+        Shortage { resource: self.resource.clone(), missing }
+    }
+}
+
+/// The resources that do not suffice for a pod.
+fn lacking(pod: &Pod, node: &AdmissionNode, others: &[Arc<Pod>]) -> Vec<Lack> {
+    let mut lacks = Vec::new();
+    if let Some(capacity) = node.allocatable.get(PODS).map(Quantity::whole) {
+        let used = i64::try_from(others.len()).unwrap_or(i64::MAX);
+        if used >= capacity {
+            lacks.push(Lack { resource: PODS.to_owned(), requested: 1, used, capacity });
         }
     }
     let mut used = ResourceList::new();
@@ -102,21 +156,19 @@ fn admit_resources(pod: &Pod, node: &AdmissionNode, others: &[Arc<Pod>]) -> Resu
     let first = [CPU, MEMORY, EPHEMERAL_STORAGE].map(str::to_owned);
     let rest = requests.keys().filter(|it| !first.contains(it)).cloned().collect::<Vec<_>>();
     for name in first.iter().chain(&rest) {
-        let amount = |list: &ResourceList| {
-            list.get(name).map_or(0, |it| if name == CPU { it.milli() } else { it.whole() })
-        };
-        let requested = amount(&requests);
+        let of = |list: &ResourceList| list.get(name).map_or(0, |it| amount(name, it));
+        let requested = of(&requests);
         // a resource that the node does not have is the scheduler's business
         let is_native = !name.contains('/');
         if requested == 0 || !is_native && !node.allocatable.contains_key(name) {
             continue;
         }
-        let (used, capacity) = (amount(&used), amount(&node.allocatable));
-        if requested > capacity - used {
-            return insufficient(name, requested, used, capacity);
+        let (used, capacity) = (of(&used), of(&node.allocatable));
+        if requested > capacity.saturating_sub(used) {
+            lacks.push(Lack { resource: name.clone(), requested, used, capacity });
         }
     }
-    Ok(())
+    lacks
 }
 
 /// Ports of the node that a pod takes: protocol, address, port.
@@ -213,5 +265,43 @@ mod tests {
         let full = [others[0].clone(), others[1].clone(), pod("{}")];
         let reason = admit(&pod("{}"), &node(), &SysctlAllowlist::default(), &full).err().map(|it| it.reason);
         assert_eq!(reason.as_deref(), Some("OutOfpods"));
+    }
+
+    #[test]
+    fn a_critical_pod_finds_room_among_others() {
+        let other = |name: &str, cpu: &str| {
+            let text = format!(
+                r#"{{"metadata":{{"name":"{name}"}},"spec":{{"priority":7,"containers":[
+                    {{"ports":[{{"hostPort":80}}],"resources":{{"requests":{{"cpu":"{cpu}"}}}}}}]}}}}"#
+            );
+            Arc::new(api::from_json::<Pod>(text.as_bytes()).unwrap())
+        };
+        let others = [other("small", "600m"), other("large", "900m"), other("none", "0")];
+        let check = |fields: &str, expected: &str| {
+            let requests = r#""resources":{"requests":{"cpu":"700m"}}"#;
+            let critical = format!(
+                r#"{{"priority":2000000000{fields},"containers":[{{{requests}}},{{"ports":[{{"hostPort":81}}]}}]}}"#
+            );
+            let text = match admit(&pod(&critical), &node(), &SysctlAllowlist::default(), &others) {
+                Ok(Admission { victims, resource }) => {
+                    let names = victims.iter().map(|it| it.metadata.name.clone());
+                    format!("{resource}: {}", names.collect::<Vec<_>>().join(" "))
+                }
+                Err(it) => format!("{}: {}", it.reason, it.message),
+            };
+            assert_eq!(text, expected, "{fields}");
+        };
+        // a pod less, and its CPUs
+        check("", "pods: small");
+        // nothing ends for a pod that cannot run here
+        check(r#","nodeName":"other""#, "NodeName: Predicate NodeName failed");
+        let os = "PodOSNotSupported: Failed to admit pod as the OS field doesn't match node OS";
+        check(r#","os":{"name":"windows"}"#, os);
+        check(
+            r#","overhead":{"memory":"2Gi"}"#,
+            "UnexpectedAdmissionError: Unexpected error while attempting to recover from admission failure: \
+             preemption: error finding a set of pods to preempt: \
+             no set of running pods found to reclaim resources: [(res: memory, q: 1073741824), ]",
+        );
     }
 }

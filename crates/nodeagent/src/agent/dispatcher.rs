@@ -1,21 +1,27 @@
 //! Hands pods of the sources to admission and to their workers.
+//!
+//! A critical pod that finds no room waits until others have ended for it. Until then no other pod is admitted, so
+//! that none takes the room.
 
 use crate::admission::sysctls::SysctlAllowlist;
-use crate::admission::{AdmissionNode, Rejection, admit};
+use crate::admission::{Admission, AdmissionNode, Rejection, admit, preemption};
 use crate::pod::events::PodEvents;
 use crate::pod::spec::is_terminal_phase;
 use crate::pod::worker::StatusSink;
 use crate::pod::workers::PodWorkers;
-use crate::pod_facts::{is_mirror, is_static};
+use crate::pod_facts::{description, is_mirror, is_static};
 use crate::resource_managers::admission_queue::Outcome;
 use crate::resource_managers::{AdmissionQueue, AllocationError, ResourceManagers};
 use crate::sources::PodChange;
 use crate::sources::mirrors::Mirrors;
+use crate::stats::AgentMetrics;
 use crate::status::writer::StatusWriter;
 use api::Time;
 use api::core::v1::{Node, Pod, PodStatus};
 use client::EventType;
 use env::World;
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use names::node::CONFIG_MIRROR;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -24,6 +30,54 @@ use tokio::sync::{mpsc, watch};
 
 /// The time between the forced deletion of a pod and its end.
 const FORCED_DELAY: Duration = Duration::from_secs(1);
+/// The least time that pods have to make room for another one.
+const MIN_PREEMPTION: Duration = Duration::from_secs(10);
+
+/// A critical pod that waits until others have ended.
+struct Preemption {
+    /// Absent if it is gone meanwhile.
+    pod: Option<Arc<Pod>>,
+    admission: Admission,
+    /// Completes when the others have ended, or have had the time for it.
+    room: BoxFuture<'static, ()>,
+}
+
+/// The preemption that is under way.
+#[derive(Default)]
+pub struct Preemptions {
+    current: Option<Preemption>,
+    /// Pods that are admitted after it, in their order.
+    delayed: Vec<Arc<Pod>>,
+}
+
+impl Preemptions {
+    /// The pods that wait for its end.
+    fn pods(&mut self) -> impl Iterator<Item = &mut Arc<Pod>> {
+        let preemptor = self.current.iter_mut().filter_map(|it| it.pod.as_mut());
+        preemptor.chain(&mut self.delayed)
+    }
+
+    /// Waits for its end; `None` if there is no preemption.
+    async fn finished(&mut self) -> Option<()> {
+        let current = self.current.as_mut()?;
+        current.room.as_mut().await;
+        Some(())
+    }
+
+    fn contains(&mut self, uid: &str) -> bool {
+        self.pods().any(|it| it.metadata.uid == uid)
+    }
+
+    /// Forgets a pod that is gone. Says whether it has waited.
+    fn cancel(&mut self, uid: &str) -> bool {
+        let has_waited = self.contains(uid);
+        self.delayed.retain(|it| it.metadata.uid != uid);
+        if let Some(current) = &mut self.current {
+            current.pod.take_if(|it| it.metadata.uid == uid);
+        }
+        has_waited
+    }
+}
 
 /// See the module.
 pub struct Dispatcher {
@@ -35,11 +89,13 @@ pub struct Dispatcher {
     pub statuses: Arc<StatusWriter>,
     pub mirrors: Arc<Mirrors>,
     pub managers: Arc<ResourceManagers>,
+    pub metrics: AgentMetrics,
     pub is_shutting_down: watch::Receiver<bool>,
     pub queue: AdmissionQueue,
     /// Pods that wait for their resources.
     pub waiting: HashMap<String, Arc<Pod>>,
     pub rejected: HashMap<String, PodStatus>,
+    pub preemptions: Preemptions,
     /// Sources that were not read yet.
     pub unsynced: usize,
     pub is_synced: watch::Sender<bool>,
@@ -60,6 +116,7 @@ impl Dispatcher {
                         self.statuses.forget(&uid);
                     }
                 }
+                Some(()) = self.preemptions.finished() => self.end_preemption(),
                 Some((uid, allocated)) = outcomes.recv() => self.finish_allocation(&uid, allocated),
                 Some(change) = changes.recv() => self.take(change),
                 else => return,
@@ -88,7 +145,7 @@ impl Dispatcher {
                     self.mirrors.remove(&pod);
                 }
                 self.rejected.remove(uid);
-                self.cancel_allocation(uid);
+                self.cancel(uid);
                 let current = self.workers.pod(uid).filter(|it| !is_static(it));
                 if current.is_some_and(|it| it.metadata.deletion_timestamp.is_none()) {
                     self.remove_later(uid.clone());
@@ -126,12 +183,13 @@ impl Dispatcher {
             return;
         }
         let is_over = is_terminal_phase(&pod.status.phase) || pod.metadata.deletion_timestamp.is_some();
-        if let Some(waiting) = self.waiting.get_mut(&uid) {
+        let mut waiting = self.preemptions.pods().chain(self.waiting.values_mut());
+        if let Some(waiting) = waiting.find(|it| it.metadata.uid == uid) {
             if !is_over {
                 *waiting = pod;
                 return;
             }
-            self.cancel_allocation(&uid);
+            self.cancel(&uid);
         }
         let was_running = self.workers.was_running(&uid);
         let is_new = !self.workers.contains(&uid) && !was_running;
@@ -152,6 +210,10 @@ impl Dispatcher {
 
     /// Hands a new pod to a worker if the node can run it.
     fn admit(&mut self, pod: Arc<Pod>) {
+        if self.preemptions.current.is_some() {
+            self.preemptions.delayed.push(pod);
+            return;
+        }
         if *self.is_shutting_down.borrow() {
             let message = "Pod was rejected as the node is shutting down.".to_owned();
             self.reject(pod, Rejection { reason: "NodeShutdown".to_owned(), message });
@@ -161,8 +223,51 @@ impl Dispatcher {
         self.managers.devices.raise_allocatable(&pod.metadata.uid, &mut node.allocatable);
         let others = self.workers.active_pods();
         match admit(&pod, &node, &self.sysctls, &others) {
-            Ok(()) => self.workers.set(pod),
+            Ok(admission) if admission.victims.is_empty() => self.workers.set(pod),
+            Ok(admission) => self.preempt(pod, admission),
             Err(rejection) => self.reject(pod, rejection),
+        }
+    }
+
+    /// Ends other pods to make room for a critical one.
+    fn preempt(&mut self, pod: Arc<Pod>, admission: Admission) {
+        let mut time = MIN_PREEMPTION;
+        let mut uids = Vec::new();
+        for victim in &admission.victims {
+            tracing::info!(pod = %description(victim), critical = %description(&pod), "a pod makes room");
+            self.events.record(victim, None, EventType::Warning, preemption::REASON, preemption::MESSAGE);
+            self.workers.kill(&victim.metadata.uid, preemption::kill_request());
+            uids.push(victim.metadata.uid.clone());
+            let grace = u64::try_from(victim.spec.termination_grace_period_seconds.unwrap_or(0)).unwrap_or(0);
+            time = time.max(Duration::from_secs(grace.saturating_add(grace / 2)));
+        }
+        let (world, workers) = (self.world.clone(), self.workers.clone());
+        let room = async move {
+            let uids: Vec<&str> = uids.iter().map(String::as_str).collect();
+            let _ = env::timeout(&world, time, workers.wait_until_finished(&uids)).await;
+        };
+        self.preemptions.current = Some(Preemption { pod: Some(pod), admission, room: room.boxed() });
+    }
+
+    /// Starts the critical pod that has waited for room, and admits the pods behind it.
+    fn end_preemption(&mut self) {
+        let Some(Preemption { pod, admission, .. }) = self.preemptions.current.take() else { return };
+        for victim in &admission.victims {
+            if self.workers.is_finished(&victim.metadata.uid) {
+                self.metrics.pod_preempted(&admission.resource);
+            } else {
+                let message = "Container runtime did not kill the pod within specified grace period.";
+                self.events.record(victim, None, EventType::Warning, "ExceededGracePeriod", message);
+            }
+        }
+        if let Some(pod) = pod {
+            // its room is kept: it is not checked again
+            self.workers.set(pod.clone());
+            self.settle(&pod.metadata.uid);
+        }
+        for pod in std::mem::take(&mut self.preemptions.delayed) {
+            self.admit(pod.clone());
+            self.settle(&pod.metadata.uid);
         }
     }
 
@@ -177,15 +282,24 @@ impl Dispatcher {
                 }
             }
         }
+        self.settle(uid);
+    }
+
+    /// The admission of a pod has ended, unless it waits for room: without a worker it needs no resources.
+    fn settle(&mut self, uid: &str) {
+        if self.preemptions.contains(uid) {
+            return;
+        }
         self.managers.settle(uid);
         if !self.workers.contains(uid) {
             self.managers.release_stale();
         }
     }
 
-    /// A pod that waits for its resources is gone.
-    fn cancel_allocation(&mut self, uid: &str) {
-        if self.waiting.remove(uid).is_some() {
+    /// A pod that waits for its admission is gone.
+    fn cancel(&mut self, uid: &str) {
+        let has_waited = self.preemptions.cancel(uid);
+        if self.waiting.remove(uid).is_some() || has_waited {
             self.managers.settle(uid);
         }
     }

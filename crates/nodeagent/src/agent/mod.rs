@@ -159,10 +159,12 @@ impl Agent {
             statuses: statuses.clone(),
             mirrors: mirrors.clone(),
             managers: options.managers,
+            metrics: options.metrics.clone(),
             is_shutting_down: options.is_shutting_down,
             queue,
             waiting: HashMap::new(),
             rejected: HashMap::new(),
+            preemptions: Default::default(),
             unsynced,
             is_synced,
         };

@@ -4,7 +4,7 @@ use crate::pod::worker::KillRequest;
 use crate::resource_managers::devices::testing::PluginBehaviour;
 use crate::resource_managers::testing::start;
 use crate::resource_managers::topology::TopologyPolicy;
-use crate::runtime::simulated::SimulatedRuntime;
+use crate::runtime::simulated::{Behaviour, SimulatedRuntime};
 use crate::runtime::{ContainerChange, ContainerState, Runtime};
 use api::from_json;
 use client::Body;
@@ -225,4 +225,66 @@ async fn the_event_of_a_start_does_not_delay_the_end_of_a_pod() {
         tokio::task::yield_now().await;
     }
     assert_ne!(state(), Some(ContainerState::Running), "the worker waits");
+}
+
+/// The pods of a runtime with a running container, by the names of their containers.
+fn running(runtime: &SimulatedRuntime) -> Vec<String> {
+    let states = runtime.container_states().into_iter();
+    let mut names: Vec<String> = states.filter(|it| it.2 == ContainerState::Running).map(|it| it.0).collect();
+    names.sort();
+    names
+}
+
+fn declare_spec(directory: &Path, name: &str, spec: &str) {
+    let pod = format!(r#"{{"apiVersion":"v1","kind":"Pod","metadata":{{"name":"{name}"}},"spec":{spec}}}"#);
+    std::fs::write(directory.join(".new"), pod).unwrap();
+    std::fs::rename(directory.join(".new"), directory.join(format!("{name}.json"))).unwrap();
+}
+
+#[tokio::test]
+async fn a_critical_pod_starts_after_pods_that_make_room_for_it() {
+    let (root_dir, manifests) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let fixture = start(root_dir.path(), TopologyPolicy::None, false);
+    let clock = Simulated::new(1_000_000_000, 1);
+    let runtime = SimulatedRuntime::new(clock.clone());
+    let records = Arc::new(Records::default());
+    let options = options(&clock, &runtime, &records, manifests.path(), fixture.managers.clone());
+    let metrics = options.metrics.clone();
+    let agent = Agent::start(options).await.unwrap();
+    let spec = |name: &str, priority: i32, cpu: &str| {
+        format!(
+            r#"{{"priority":{priority},"terminationGracePeriodSeconds":5,"containers":[
+                {{"name":"{name}","image":"x","resources":{{"requests":{{"cpu":"{cpu}"}}}}}}]}}"#
+        )
+    };
+    // the victim takes its grace period to end
+    runtime.behave("low", Behaviour { ignores_stop: true, ..Behaviour::default() });
+    for (name, priority, cpu) in [("low", 1, "4"), ("middle", 2, "4")] {
+        declare_spec(manifests.path(), name, &spec(name, priority, cpu));
+    }
+    while running(&runtime).len() < 2 {
+        turn(&clock).await;
+    }
+    let low = agent.workers.active_pods().into_iter().find(|it| it.metadata.name == "low-n").unwrap();
+    declare_spec(manifests.path(), "high", &spec("high", 2, "3"));
+    let preempted = "Preempting: Preempted in order to admit critical pod";
+    while !records.events.lock().iter().any(|it| it == preempted) {
+        turn(&clock).await;
+    }
+    assert_eq!(running(&runtime), ["low", "middle"]);
+    // there is no room for it beside the pod that waits
+    declare_spec(manifests.path(), "late", &spec("late", 0, "2"));
+    while running(&runtime) != ["high", "middle"] {
+        assert!(!running(&runtime).contains(&"high".to_owned()), "the pods run together");
+        turn(&clock).await;
+    }
+    let status = agent.statuses.status(&low.metadata.uid).unwrap();
+    let shown = (&*status.phase, &*status.reason, &*status.message);
+    assert_eq!(shown, ("Failed", "Preempting", "Preempted in order to admit critical pod"));
+    assert!(metrics.registry().text().contains("kubelet_preemptions{preemption_signal=\"cpu\"} 1"));
+    let is_refused = |event: &String| event.starts_with("UnexpectedAdmissionError: ");
+    while !records.events.lock().iter().any(is_refused) {
+        turn(&clock).await;
+    }
+    assert_eq!(running(&runtime), ["high", "middle"]);
 }

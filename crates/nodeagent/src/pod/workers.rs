@@ -137,12 +137,14 @@ impl PodWorkers {
         is_gone
     }
 
+    /// Whether a pod has no worker, or one that has ended it.
+    pub fn is_finished(&self, uid: &str) -> bool {
+        self.handles.lock().get(uid).is_none_or(|it| it.is_finished)
+    }
+
     /// Waits until pods have ended.
     pub async fn wait_until_finished(&self, uids: &[&str]) {
-        let is_over = || {
-            let handles = self.handles.lock();
-            uids.iter().all(|uid| handles.get(*uid).is_none_or(|it| it.is_finished))
-        };
+        let is_over = || uids.iter().all(|uid| self.is_finished(uid));
         // the sender lives as long as the workers
         let _ = self.ends.subscribe().wait_for(|()| is_over()).await;
     }

@@ -84,6 +84,7 @@ struct Counters {
     credential_times: Family<Histogram>,
     credential_errors: Family<Counter>,
     evictions: Family<Counter>,
+    preemptions: Family<Counter>,
     volume_times: Family<Histogram>,
     csi_times: Family<Histogram>,
     pinnings: Counter,
@@ -146,6 +147,7 @@ impl AgentMetrics {
             ),
             credential_errors: r.family(of("kubelet_credential_provider_plugin_errors").by(&["plugin_name"])),
             evictions: r.family(of("kubelet_evictions").by(&["eviction_signal"])),
+            preemptions: r.family(of("kubelet_preemptions").by(&["preemption_signal"])),
             csi_times: r.family(
                 of("csi_operations_seconds")
                     .by(&["driver_name", "grpc_status_code", "method_name", "migrated"])
@@ -293,6 +295,11 @@ impl AgentMetrics {
 
     pub fn pod_evicted(&self, signal: &str) {
         self.0.evictions.of(&[signal]).inc();
+    }
+
+    /// A pod has ended to make room of a resource for a critical one.
+    pub fn pod_preempted(&self, resource: &str) {
+        self.0.preemptions.of(&[resource]).inc();
     }
 
     /// A container was to get CPUs of its own.
