@@ -8,6 +8,8 @@ pub const FAILURE_DOMAIN_REGION: &str = "failure-domain.beta.kubernetes.io/regio
 
 /// The taint of a node with `spec.unschedulable`.
 pub const TAINT_UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
+/// The taint of a node under the pressure of memory.
+pub const TAINT_MEMORY_PRESSURE: &str = "node.kubernetes.io/memory-pressure";
 
 /// The node on which a claim's volume is to be provisioned.
 pub const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";

@@ -13,15 +13,21 @@ pub mod preemption;
 pub mod sysctls;
 
 use crate::pod_facts::{
-    CPU, EPHEMERAL_STORAGE, MEMORY, ResourceList, add_all, is_critical, is_static, pod_requests,
+    CPU, EPHEMERAL_STORAGE, MEMORY, QosClass, ResourceList, add_all, is_critical, is_static, pod_requests,
+    qos_class,
 };
 use api::Quantity;
 use api::core::v1::{Node, Pod, Taint, Toleration};
 use api::node_selector::RequiredNodes;
+use names::labels::TAINT_MEMORY_PRESSURE;
 use preemption::{PODS, Shortage, amount, victims};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use sysctls::SysctlAllowlist;
+
+const MEMORY_PRESSURE: &str = "MemoryPressure";
+/// The conditions of a node under which pods are not admitted.
+const PRESSURES: [&str; 3] = [MEMORY_PRESSURE, "DiskPressure", "PIDPressure"];
 
 /// Why a pod is rejected: the reason of its status and of the event, and the message of the event.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,11 +43,16 @@ pub struct AdmissionNode {
     pub labels: BTreeMap<String, String>,
     pub taints: Vec<Taint>,
     pub allocatable: ResourceList,
+    /// The pressures that the node is under, by the names of their conditions.
+    pub pressures: Vec<&'static str>,
 }
 
 impl From<&Node> for AdmissionNode {
     fn from(node: &Node) -> Self {
+        let conditions = &node.status.conditions;
+        let has = |name: &&str| conditions.iter().any(|it| it.type_ == *name && it.status == "True");
         AdmissionNode {
+            pressures: PRESSURES.into_iter().filter(has).collect(),
             name: node.metadata.name.clone(),
             labels: node.metadata.labels.clone(),
             taints: node.spec.taints.clone(),
@@ -63,20 +74,40 @@ fn rejection(reason: impl Into<String>, message: impl Into<String>) -> Rejection
     Rejection { reason: reason.into(), message: message.into() }
 }
 
-/// Checks a pod against its kernel parameters alone, which the managers of resources need not be asked for.
-pub fn check_sysctls(pod: &Pod, sysctls: &SysctlAllowlist) -> Result<(), Rejection> {
+/// Checks a pod against the pressures of the node, and its kernel parameters. A pod that passes may get resources of its
+/// own.
+pub fn precheck(pod: &Pod, node: &AdmissionNode, sysctls: &SysctlAllowlist) -> Result<(), Rejection> {
+    if is_kept_out(pod, node) {
+        let message = format!("The node had condition: [{}]. ", node.pressures.join(" "));
+        return Err(rejection("Evicted", message));
+    }
     let checked = sysctls.check(pod);
     checked.map_err(|why| rejection("SysctlForbidden", format!("forbidden sysctl: {why}")))
 }
 
-/// Checks a pod against the node, its kernel parameters, and the pods that are active there.
+/// Whether the node is under a pressure that would evict the pod, or could. Critical pods run under any.
+fn is_kept_out(pod: &Pod, node: &AdmissionNode) -> bool {
+    match *node.pressures {
+        [] => false,
+        _ if is_critical(pod) => false,
+        [MEMORY_PRESSURE] => {
+            let (key, effect) = (TAINT_MEMORY_PRESSURE.to_owned(), "NoSchedule".to_owned());
+            let taint = Taint { key, effect, ..Taint::default() };
+            let is_tolerated = pod.spec.tolerations.iter().any(|it| tolerates(it, &taint));
+            qos_class(pod) == QosClass::BestEffort && !is_tolerated
+        }
+        _ => true,
+    }
+}
+
+/// Checks a pod against the node, its kernel parameters and the pods that are active there.
 pub fn admit(
     pod: &Pod,
     node: &AdmissionNode,
     sysctls: &SysctlAllowlist,
     others: &[Arc<Pod>],
 ) -> Result<Admission, Rejection> {
-    check_sysctls(pod, sysctls)?;
+    precheck(pod, node, sysctls)?;
     let lacks = lacking(pod, node, others);
     // a critical pod finds room, unless it cannot run here for another reason
     if let Some(lack) = lacks.first().filter(|_| !is_critical(pod)) {
@@ -303,5 +334,44 @@ mod tests {
              preemption: error finding a set of pods to preempt: \
              no set of running pods found to reclaim resources: [(res: memory, q: 1073741824), ]",
         );
+    }
+
+    #[test]
+    fn a_node_under_pressure_takes_no_pods_that_it_would_evict() {
+        let requests = r#"{"containers":[{"resources":{"requests":{"cpu":"1m"}}}]}"#;
+        let toleration = |key: &str| {
+            format!(
+                r#"{{"containers":[{{}}],"tolerations":[{{"key":"node.kubernetes.io/{key}","operator":"Exists"}}]}}"#
+            )
+        };
+        let (tolerant, other) = (toleration("memory-pressure"), toleration("disk-pressure"));
+        let pods = [r#"{"containers":[{}]}"#, requests, &tolerant, &other, r#"{"priority":2000000000}"#];
+        let cases = [
+            (&[][..], "", [true; 5]),
+            (&["MemoryPressure"], "MemoryPressure", [false, true, true, false, true]),
+            (&["DiskPressure"], "DiskPressure", [false, false, false, false, true]),
+            (&["PIDPressure"], "PIDPressure", [false, false, false, false, true]),
+            (
+                &["PIDPressure", "MemoryPressure"],
+                "MemoryPressure PIDPressure",
+                [false, false, false, false, true],
+            ),
+        ];
+        for (pressures, shown, expected) in cases {
+            let condition = |name: &str| {
+                let status = if pressures.contains(&name) { "True" } else { "False" };
+                format!(r#"{{"type":"{name}","status":"{status}"}}"#)
+            };
+            let all = ["Ready", "PIDPressure", "DiskPressure", "MemoryPressure"].map(condition).join(",");
+            let node = format!(r#"{{"status":{{"allocatable":{{"cpu":"1"}},"conditions":[{all}]}}}}"#);
+            let node: Node = api::from_json(node.as_bytes()).unwrap();
+            for (spec, is_admitted) in pods.iter().zip(expected) {
+                let node = AdmissionNode::from(&node);
+                let refused = admit(&pod(spec), &node, &SysctlAllowlist::default(), &[]).err();
+                let text = refused.map(|it| format!("{}: {}", it.reason, it.message));
+                let message = format!("Evicted: The node had condition: [{shown}]. ");
+                assert_eq!(text, (!is_admitted).then_some(message), "{spec}");
+            }
+        }
     }
 }

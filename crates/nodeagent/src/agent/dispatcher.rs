@@ -4,7 +4,7 @@
 //! that none takes the room.
 
 use crate::admission::sysctls::SysctlAllowlist;
-use crate::admission::{Admission, AdmissionNode, Rejection, admit, preemption};
+use crate::admission::{Admission, AdmissionNode, Rejection, admit, precheck, preemption};
 use crate::pod::events::PodEvents;
 use crate::pod::spec::is_terminal_phase;
 use crate::pod::worker::StatusSink;
@@ -197,7 +197,11 @@ impl Dispatcher {
         if is_needed && was_running {
             self.managers.restore(&pod);
         }
-        if is_needed && is_new && self.sysctls.check(&pod).is_ok() {
+        let is_passed = || {
+            let node = AdmissionNode::from(&**self.node.borrow());
+            precheck(&pod, &node, &self.sysctls).is_ok()
+        };
+        if is_needed && is_new && is_passed() {
             self.managers.hold(&pod);
             self.waiting.insert(uid, pod.clone());
             self.queue.push(pod);
