@@ -20,11 +20,14 @@ use api::Quantity;
 use api::core::v1::{Node, Pod, Taint, Toleration};
 use api::node_selector::RequiredNodes;
 use names::labels::TAINT_MEMORY_PRESSURE;
+use names::node::OS;
 use preemption::{PODS, Shortage, amount, victims};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use sysctls::SysctlAllowlist;
 
+/// The operating system of nodes, whatever their label says.
+const NODE_OS: &str = "linux";
 const MEMORY_PRESSURE: &str = "MemoryPressure";
 /// The conditions of a node under which pods are not admitted.
 const PRESSURES: [&str; 3] = [MEMORY_PRESSURE, "DiskPressure", "PIDPressure"];
@@ -116,10 +119,7 @@ pub fn admit(
     if let Some(name) = failed_predicate(pod, node, others) {
         return Err(rejection(name, format!("Predicate {name} failed")));
     }
-    if pod.spec.os.as_ref().is_some_and(|it| !it.name.is_empty() && it.name != "linux") {
-        let message = "Failed to admit pod as the OS field doesn't match node OS";
-        return Err(rejection("PodOSNotSupported", message));
-    }
+    check_os(pod)?;
     let Some(first) = lacks.first() else { return Ok(Admission::default()) };
     let shortages: Vec<Shortage> = lacks.iter().map(Lack::shortage).collect();
     let found = victims(pod, others, &shortages).map_err(|why| {
@@ -128,6 +128,19 @@ pub fn admit(
         rejection("UnexpectedAdmissionError", format!("{message}: {why}"))
     });
     Ok(Admission { victims: found?, resource: first.resource.clone() })
+}
+
+/// Checks the operating system that a pod is for, by its label and its field.
+fn check_os(pod: &Pod) -> Result<(), Rejection> {
+    if pod.metadata.labels.get(OS).is_some_and(|it| it != NODE_OS) {
+        let message = format!("Failed to admit pod as the `{OS}` label doesn't match node label");
+        return Err(rejection("PodOSSelectorNodeLabelDoesNotMatch", message));
+    }
+    if pod.spec.os.as_ref().is_some_and(|it| it.name != NODE_OS) {
+        let message = "Failed to admit pod as the OS field doesn't match node OS";
+        return Err(rejection("PodOSNotSupported", message));
+    }
+    Ok(())
 }
 
 /// The first predicate that a pod fails, besides those of resources.
@@ -296,6 +309,27 @@ mod tests {
         let full = [others[0].clone(), others[1].clone(), pod("{}")];
         let reason = admit(&pod("{}"), &node(), &SysctlAllowlist::default(), &full).err().map(|it| it.reason);
         assert_eq!(reason.as_deref(), Some("OutOfpods"));
+    }
+
+    #[test]
+    fn a_pod_of_another_operating_system_is_rejected() {
+        let check = |labels: &str, spec: &str, expected: &str| {
+            let text = format!(r#"{{"metadata":{{"labels":{{{labels}}}}},"spec":{spec}}}"#);
+            let pod: Pod = api::from_json(text.as_bytes()).unwrap();
+            let result = admit(&pod, &node(), &SysctlAllowlist::default(), &[]);
+            let text = result.err().map(|it| format!("{}: {}", it.reason, it.message)).unwrap_or_default();
+            assert_eq!(text, expected, "{labels} {spec}");
+        };
+        let label = "PodOSSelectorNodeLabelDoesNotMatch: \
+                     Failed to admit pod as the `kubernetes.io/os` label doesn't match node label";
+        let field = "PodOSNotSupported: Failed to admit pod as the OS field doesn't match node OS";
+        check("", r#"{"os":{"name":"linux"}}"#, "");
+        check(r#""kubernetes.io/os":"linux""#, "{}", "");
+        check(r#""kubernetes.io/os":"windows""#, "{}", label);
+        check(r#""kubernetes.io/os":"windows""#, r#"{"os":{"name":"windows"}}"#, label);
+        check("", r#"{"os":{"name":"windows"}}"#, field);
+        // the predicates come first
+        check("", r#"{"os":{"name":"windows"},"nodeName":"x"}"#, "NodeName: Predicate NodeName failed");
     }
 
     #[test]
