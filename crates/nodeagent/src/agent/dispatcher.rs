@@ -1,7 +1,7 @@
 //! Hands pods of the sources to admission and to their workers.
 //!
 //! A critical pod that finds no room waits until others have ended for it. Until then no other pod is admitted, so
-//! that none takes the room.
+//! that none takes the room. A static pod waits until the one that had its name before has ended; its room is kept.
 
 use crate::admission::sysctls::SysctlAllowlist;
 use crate::admission::{Admission, AdmissionNode, Rejection, admit, precheck, preemption};
@@ -23,7 +23,7 @@ use env::World;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use names::node::CONFIG_MIRROR;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
@@ -73,7 +73,8 @@ impl Preemptions {
         let has_waited = self.contains(uid);
         self.delayed.retain(|it| it.metadata.uid != uid);
         if let Some(current) = &mut self.current {
-            current.pod.take_if(|it| it.metadata.uid == uid);
+            let pod = current.pod.take();
+            current.pod = pod.filter(|it| it.metadata.uid != uid);
         }
         has_waited
     }
@@ -96,6 +97,10 @@ pub struct Dispatcher {
     pub waiting: HashMap<String, Arc<Pod>>,
     pub rejected: HashMap<String, PodStatus>,
     pub preemptions: Preemptions,
+    /// Static pods that wait until another one of their name has ended, in their order.
+    pub successors: Vec<Arc<Pod>>,
+    /// Pods that are gone from the API and have not ended.
+    pub leaving: HashSet<String>,
     /// Sources that were not read yet.
     pub unsynced: usize,
     pub is_synced: watch::Sender<bool>,
@@ -114,6 +119,10 @@ impl Dispatcher {
                 Some(uid) = ends.recv() => {
                     if self.workers.finish(&uid) {
                         self.statuses.forget(&uid);
+                    }
+                    self.leaving.remove(&uid);
+                    for pod in std::mem::take(&mut self.successors) {
+                        self.set(pod);
                     }
                 }
                 Some(()) = self.preemptions.finished() => self.end_preemption(),
@@ -148,6 +157,9 @@ impl Dispatcher {
                 self.cancel(uid);
                 let current = self.workers.pod(uid).filter(|it| !is_static(it));
                 if current.is_some_and(|it| it.metadata.deletion_timestamp.is_none()) {
+                    if !self.workers.is_finished(uid) {
+                        self.leaving.insert(uid.clone());
+                    }
                     self.remove_later(uid.clone());
                 } else if self.workers.remove(uid) {
                     self.statuses.forget(uid);
@@ -183,13 +195,17 @@ impl Dispatcher {
             return;
         }
         let is_over = is_terminal_phase(&pod.status.phase) || pod.metadata.deletion_timestamp.is_some();
-        let mut waiting = self.preemptions.pods().chain(self.waiting.values_mut());
-        if let Some(waiting) = waiting.find(|it| it.metadata.uid == uid) {
+        if let Some(pending) = self.pending(&uid) {
             if !is_over {
-                *waiting = pod;
+                *pending = pod;
                 return;
             }
             self.cancel(&uid);
+        }
+        if is_static(&pod) && !self.workers.contains(&uid) && self.has_predecessor(&pod) {
+            tracing::debug!(pod = %description(&pod), "a static pod waits until another one of its name has ended");
+            self.successors.push(pod);
+            return;
         }
         let was_running = self.workers.was_running(&uid);
         let is_new = !self.workers.contains(&uid) && !was_running;
@@ -212,20 +228,47 @@ impl Dispatcher {
         }
     }
 
+    /// A pod that waits for its admission.
+    fn pending(&mut self, uid: &str) -> Option<&mut Arc<Pod>> {
+        let mut pods = self.preemptions.pods().chain(&mut self.successors).chain(self.waiting.values_mut());
+        pods.find(|it| it.metadata.uid == uid)
+    }
+
+    /// Whether another static pod has the same name and has not ended.
+    fn has_predecessor(&mut self, pod: &Pod) -> bool {
+        let new = &pod.metadata;
+        let is_other = |other: &Pod| {
+            let old = &other.metadata;
+            old.uid != new.uid
+                && (&old.name, &old.namespace) == (&new.name, &new.namespace)
+                && is_static(other)
+        };
+        let mut waiting = self.preemptions.pods().chain(self.waiting.values_mut());
+        waiting.any(|it| is_other(it)) || self.workers.active_pods().iter().any(|it| is_other(it))
+    }
+
+    /// The pods beside which another one is admitted. Those that are gone from their source do not count: they end, and
+    /// a pod that has their ports starts as soon as they have ended.
+    fn others(&self, uid: &str) -> Vec<Arc<Pod>> {
+        let mut others = self.workers.kept_pods();
+        others.retain(|it| !self.leaving.contains(&it.metadata.uid));
+        others.extend(self.successors.iter().filter(|it| it.metadata.uid != uid).cloned());
+        others
+    }
+
     /// Hands a new pod to a worker if the node can run it.
     fn admit(&mut self, pod: Arc<Pod>) {
         if self.preemptions.current.is_some() {
             self.preemptions.delayed.push(pod);
             return;
         }
-        if *self.is_shutting_down.borrow() {
-            let message = "Pod was rejected as the node is shutting down.".to_owned();
-            self.reject(pod, Rejection { reason: "NodeShutdown".to_owned(), message });
-            return;
+        let is_shutting_down = *self.is_shutting_down.borrow();
+        if is_shutting_down {
+            return self.reject(pod, shutdown());
         }
         let mut node = AdmissionNode::from(&**self.node.borrow());
         self.managers.devices.raise_allocatable(&pod.metadata.uid, &mut node.allocatable);
-        let others = self.workers.active_pods();
+        let others = self.others(&pod.metadata.uid);
         match admit(&pod, &node, &self.sysctls, &others) {
             Ok(admission) if admission.victims.is_empty() => self.workers.set(pod),
             Ok(admission) => self.preempt(pod, admission),
@@ -239,9 +282,17 @@ impl Dispatcher {
         let mut uids = Vec::new();
         for victim in &admission.victims {
             tracing::info!(pod = %description(victim), critical = %description(&pod), "a pod makes room");
+            let uid = &victim.metadata.uid;
+            if !self.workers.contains(uid) {
+                // it waits for another one of its name
+                self.successors.retain(|it| it.metadata.uid != *uid);
+                let (reason, message) = (preemption::REASON.to_owned(), preemption::MESSAGE.to_owned());
+                self.reject(victim.clone(), Rejection { reason, message });
+                continue;
+            }
             self.events.record(victim, None, EventType::Warning, preemption::REASON, preemption::MESSAGE);
-            self.workers.kill(&victim.metadata.uid, preemption::kill_request());
-            uids.push(victim.metadata.uid.clone());
+            self.workers.kill(uid, preemption::kill_request());
+            uids.push(uid.clone());
             let grace = u64::try_from(victim.spec.termination_grace_period_seconds.unwrap_or(0)).unwrap_or(0);
             time = time.max(Duration::from_secs(grace.saturating_add(grace / 2)));
         }
@@ -266,7 +317,11 @@ impl Dispatcher {
         }
         if let Some(pod) = pod {
             // its room is kept: it is not checked again
-            self.workers.set(pod.clone());
+            let is_shutting_down = *self.is_shutting_down.borrow();
+            match is_shutting_down {
+                true => self.reject(pod.clone(), shutdown()),
+                false => self.workers.set(pod.clone()),
+            }
             self.settle(&pod.metadata.uid);
         }
         for pod in std::mem::take(&mut self.preemptions.delayed) {
@@ -302,6 +357,7 @@ impl Dispatcher {
 
     /// A pod that waits for its admission is gone.
     fn cancel(&mut self, uid: &str) {
+        self.successors.retain(|it| it.metadata.uid != uid);
         let has_waited = self.preemptions.cancel(uid);
         if self.waiting.remove(uid).is_some() || has_waited {
             self.managers.settle(uid);
@@ -321,4 +377,9 @@ impl Dispatcher {
         self.statuses.set(&pod, &status, true);
         self.rejected.insert(pod.metadata.uid.clone(), status);
     }
+}
+
+fn shutdown() -> Rejection {
+    let message = "Pod was rejected as the node is shutting down.".to_owned();
+    Rejection { reason: "NodeShutdown".to_owned(), message }
 }

@@ -31,7 +31,7 @@ use api::core::v1::{Node, Pod, PodStatus};
 use client::{Client, Informer, InformerFactory};
 use dispatcher::Dispatcher;
 use env::World;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -165,6 +165,8 @@ impl Agent {
             waiting: HashMap::new(),
             rejected: HashMap::new(),
             preemptions: Default::default(),
+            successors: Vec::new(),
+            leaving: HashSet::new(),
             unsynced,
             is_synced,
         };

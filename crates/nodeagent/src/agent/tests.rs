@@ -288,3 +288,71 @@ async fn a_critical_pod_starts_after_pods_that_make_room_for_it() {
     }
     assert_eq!(running(&runtime), ["high", "middle"]);
 }
+
+#[tokio::test]
+async fn a_static_pod_starts_after_the_one_that_it_replaces() {
+    let (root_dir, manifests) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let fixture = start(root_dir.path(), TopologyPolicy::None, false);
+    let clock = Simulated::new(1_000_000_000, 1);
+    let runtime = SimulatedRuntime::new(clock.clone());
+    let records = Arc::new(Records::default());
+    let options = options(&clock, &runtime, &records, manifests.path(), fixture.managers.clone());
+    let _agent = Agent::start(options).await.unwrap();
+    // neither the port nor the CPUs are there twice
+    let spec = |container: &str| {
+        format!(
+            r#"{{"terminationGracePeriodSeconds":5,"containers":[{{"name":"{container}","image":"x",
+                "ports":[{{"containerPort":80,"hostPort":80}}],"resources":{{"requests":{{"cpu":"5"}}}}}}]}}"#
+        )
+    };
+    runtime.behave("old", Behaviour { ignores_stop: true, ..Behaviour::default() });
+    declare_spec(manifests.path(), "web", &spec("old"));
+    while running(&runtime) != ["old"] {
+        turn(&clock).await;
+    }
+    declare_spec(manifests.path(), "web", &spec("new"));
+    while running(&runtime) != ["new"] {
+        assert!(running(&runtime).len() < 2, "the pods run together");
+        turn(&clock).await;
+    }
+    // a pod of another name takes the port over
+    std::fs::remove_file(manifests.path().join("web.json")).unwrap();
+    declare_spec(manifests.path(), "next", &spec("next"));
+    while running(&runtime) != ["next"] {
+        turn(&clock).await;
+    }
+    let is_rejected = |event: &String| event.starts_with("NodePorts") || event.starts_with("OutOf");
+    assert!(!records.events.lock().iter().any(is_rejected), "{:?}", records.events.lock());
+}
+
+#[tokio::test]
+async fn a_static_pod_with_its_own_uid_follows_its_manifest() {
+    let (root_dir, manifests) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let fixture = start(root_dir.path(), TopologyPolicy::None, false);
+    let clock = Simulated::new(1_000_000_000, 1);
+    let runtime = SimulatedRuntime::new(clock.clone());
+    let records = Arc::new(Records::default());
+    let options = options(&clock, &runtime, &records, manifests.path(), fixture.managers.clone());
+    let agent = Agent::start(options).await.unwrap();
+    let declare = |image: &str| {
+        let pod = format!(
+            r#"{{"apiVersion":"v1","kind":"Pod","metadata":{{"name":"own","uid":"own-uid"}},
+                "spec":{{"containers":[{{"name":"c","image":"{image}"}}]}}}}"#
+        );
+        std::fs::write(manifests.path().join(".new"), pod).unwrap();
+        std::fs::rename(manifests.path().join(".new"), manifests.path().join("own.json")).unwrap();
+    };
+    declare("first");
+    let is_running = |attempt: u32| {
+        let states = runtime.container_states();
+        states.iter().any(|it| (it.1, it.2) == (attempt, ContainerState::Running))
+    };
+    while !is_running(0) {
+        turn(&clock).await;
+    }
+    declare("second:1");
+    while !is_running(1) {
+        turn(&clock).await;
+    }
+    assert_eq!(agent.workers.pod("own-uid").unwrap().spec.containers[0].image, "second:1");
+}

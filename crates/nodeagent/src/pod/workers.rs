@@ -174,6 +174,13 @@ impl PodWorkers {
         self.handles.lock().values().filter(|it| !it.is_finished).map(|it| it.pod.clone()).collect()
     }
 
+    /// The active pods that a source has.
+    pub fn kept_pods(&self) -> Vec<Arc<Pod>> {
+        let handles = self.handles.lock();
+        let kept = handles.values().filter(|it| !it.is_finished && !it.is_removed);
+        kept.map(|it| it.pod.clone()).collect()
+    }
+
     pub fn pod(&self, uid: &str) -> Option<Arc<Pod>> {
         self.handles.lock().get(uid).map(|it| it.pod.clone())
     }

@@ -8,7 +8,7 @@ use super::{PodChange, PodSet};
 use crate::file_watch::FileWatch;
 use api::core::v1::Pod;
 use env::World;
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -27,14 +27,15 @@ type Stamp = (Option<SystemTime>, u64);
 impl FileSource {
     pub async fn run(self, changes: mpsc::UnboundedSender<PodChange>) {
         let mut set = PodSet::default();
-        let mut known: HashMap<PathBuf, (Stamp, Vec<Arc<Pod>>)> = HashMap::new();
+        // in the order of names: of two pods with the same name the first one counts
+        let mut known: BTreeMap<PathBuf, (Stamp, Vec<Arc<Pod>>)> = BTreeMap::new();
         let mut is_first = true;
         let mut watch = None;
         loop {
             // before the list, so that no change is missed
             watch = watch.or_else(|| FileWatch::new(&self.path).ok());
             let files = list(&self.path);
-            let mut read_now = HashMap::new();
+            let mut read_now = BTreeMap::new();
             for (path, stamp) in files {
                 let pods = match known.remove(&path) {
                     Some((before, pods)) if before == stamp => pods,
