@@ -5,7 +5,7 @@ use super::parts::Parts;
 use crate::cgroups::CgroupManager;
 use crate::configuration::Configuration;
 use crate::eviction::machine::MachineObserver;
-use crate::eviction::{Evictor, EvictorOptions};
+use crate::eviction::{Evictor, EvictorOptions, UsageMeter};
 use crate::images::collector::{ImageCollector, ImageThresholds};
 use crate::logs::rotation::Rotation;
 use crate::node::reporter::{NodeEvents, NodeHandle};
@@ -31,7 +31,7 @@ pub struct HousekeepingParts<'a> {
     pub node: NodeHandle,
     pub root_dir: &'a Path,
     pub log_dir: &'a Path,
-    pub cgroups: &'a CgroupManager,
+    pub cgroups: &'a Arc<CgroupManager>,
     /// The cgroup whose use of memory the kernel announces.
     pub memory_cgroup: Option<PathBuf>,
 }
@@ -41,15 +41,22 @@ pub fn task(from: HousekeepingParts<'_>) -> impl Future<Output = ()> + use<> {
     let Parts { configuration, flags, gates, world, .. } = from.parts;
     let kept_images = vec![flags.text("pod-infra-container-image").to_owned()];
     let rotation = rotation(from.parts, from.runtime.clone(), from.log_dir);
-    let node = from.node;
+    let (node, cgroups) = (from.node, from.cgroups.clone());
+    let meter = UsageMeter {
+        runtime: from.runtime.clone(),
+        volumes: from.volumes,
+        log_dir: from.log_dir.to_owned(),
+        processes: Box::new(move |pod| cgroups.files().processes(&cgroups.pod_path(pod)).len() as u64),
+    };
     let evictor = Evictor::new(EvictorOptions {
         runtime: from.runtime.clone(),
         world: world.clone(),
         workers: from.workers,
-        volumes: from.volumes,
+        meter,
         events: from.events,
+        node_events: from.node_events.clone(),
         metrics: from.metrics,
-        log_dir: from.log_dir.to_owned(),
+        limits_storage: configuration.flag(&["localStorageCapacityIsolation"]),
         machine: MachineObserver {
             proc: PathBuf::from("/proc"),
             root_dir: from.root_dir.to_owned(),

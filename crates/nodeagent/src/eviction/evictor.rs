@@ -1,31 +1,32 @@
 //! The task that measures in intervals, and evicts pods.
 //!
-//! Pods without limits are measured only under pressure. Under pressure of disks unused images go first; then one pod
-//! at a time is evicted, and the next one after the first has ended.
+//! Pods without limits are measured only under pressure. Under pressure of disks ended containers go first, and images
+//! that none uses any more; if this is not enough, one pod at a time is evicted, and the next one after the first has
+//! ended.
 
-use super::limits::{StorageUsage, excess, has_sized_volume, has_storage_limit};
+use super::limits::{excess, has_sized_volume, has_storage_limit};
 use super::machine::MachineObserver;
 use super::memory_notifications::{UsageLevel, next_level, usage as memory_usage};
 use super::pressure::PressureState;
-use super::ranking::{PodUsage, message, victim};
-use super::thresholds::{Pressure, Signal, Threshold};
+use super::ranking::{message, victim};
+use super::thresholds::{Observations, Pressure, Signal, Threshold};
+use super::usage::{ContainerAmounts, UsageMeter};
 use crate::images::collector::unused;
 use crate::node::conditions::Pressures;
+use crate::node::reporter::NodeEvents;
 use crate::pod::events::PodEvents;
 use crate::pod::worker::KillRequest;
 use crate::pod::workers::PodWorkers;
 use crate::pod_facts::{description, is_critical};
-use crate::runtime::{ContainerStats, SharedRuntime, labels};
+use crate::runtime::SharedRuntime;
 use crate::stats::AgentMetrics;
 use crate::status::generate::Eviction;
-use crate::volumes::VolumeManager;
-use crate::volumes::empty_dir::usage;
 use api::core::v1::Pod;
-use client::EventType;
+use client::{EventType, Note};
 use env::World;
-use names::node::CONTAINER_NAME;
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -42,11 +43,12 @@ pub struct EvictorOptions {
     pub runtime: SharedRuntime,
     pub world: World,
     pub workers: Arc<PodWorkers>,
-    pub volumes: VolumeManager,
+    pub meter: UsageMeter,
     pub events: Arc<dyn PodEvents>,
+    pub node_events: NodeEvents,
     pub metrics: AgentMetrics,
-    /// The directory of pods' log directories.
-    pub log_dir: PathBuf,
+    /// Whether pods must keep the limits of their local storage.
+    pub limits_storage: bool,
     pub machine: MachineObserver,
     pub thresholds: Vec<Threshold>,
     /// How long a pressure is reported after it has ended.
@@ -82,9 +84,6 @@ fn limit_signal(message: &str) -> &'static str {
         () => "ephemeralcontainerfs.limit",
     }
 }
-
-/// Bytes by uid and container.
-type ContainerBytes = BTreeMap<(String, String), u64>;
 
 impl Evictor {
     pub fn new(options: EvictorOptions) -> Self {
@@ -124,19 +123,19 @@ impl Evictor {
     pub async fn check(&mut self) {
         let pods = self.options.workers.active_pods();
         self.evicted.retain(|uid, _| pods.iter().any(|pod| pod.metadata.uid == *uid));
-        let actionable = self.observe().await;
-        if self.check_limits(&pods).await {
+        let (actionable, observations) = self.observe().await;
+        if self.options.limits_storage && self.check_limits(&pods).await {
             return;
         }
         let now = self.options.world.elapsed();
         let is_ending = self.evicted.values().any(|at| now.saturating_sub(*at) < END_TIMEOUT);
-        if let Some(threshold) = actionable.first().filter(|_| !is_ending) {
-            self.relieve(threshold, &pods).await;
+        if !is_ending && !actionable.is_empty() {
+            self.relieve(&actionable, &observations, &pods).await;
         }
     }
 
     /// Observes the node, reports its pressures, and returns the thresholds to act on.
-    async fn observe(&mut self) -> Vec<Threshold> {
+    async fn observe(&mut self) -> (Vec<Threshold>, Observations) {
         let options = &self.options;
         if self.image_fs.is_none() {
             let found = options.runtime.image_fs().await.unwrap_or_default();
@@ -151,7 +150,7 @@ impl Evictor {
             has_disk_pressure: has(Pressure::Disk),
             has_pid_pressure: has(Pressure::Processes),
         });
-        report.actionable
+        (report.actionable, observations)
     }
 
     /// Evicts the pods above their limits. Says whether there were any.
@@ -161,12 +160,12 @@ impl Evictor {
         };
         let pods: Vec<&Arc<Pod>> = pods.iter().filter(is_measured).collect();
         let layers = match pods.iter().any(|pod| has_storage_limit(pod)) {
-            true => self.container_bytes(writable_layer).await,
-            false => ContainerBytes::new(),
+            true => self.options.meter.layers().await,
+            false => ContainerAmounts::new(),
         };
         let mut has_evicted = false;
         for pod in pods {
-            let usage = self.measure(pod, &layers).await;
+            let usage = self.options.meter.storage(pod, &layers).await;
             if let Some(message) = excess(pod, &usage) {
                 let signal = limit_signal(&message);
                 has_evicted |= self.evict(pod, message, 0, (signal, false));
@@ -175,23 +174,52 @@ impl Evictor {
         has_evicted
     }
 
-    /// Frees what is scarce: images that no container uses, or a pod.
-    async fn relieve(&mut self, threshold: &Threshold, pods: &[Arc<Pod>]) {
+    /// Frees what is scarce: what the node does not need, or a pod.
+    async fn relieve(&mut self, actionable: &[Threshold], observations: &Observations, pods: &[Arc<Pod>]) {
+        let Some(threshold) = actionable.first() else { return };
         let signal = threshold.signal;
         tracing::warn!(signal = signal.name(), "the node has too little of a resource");
-        if signal.pressure() == Pressure::Disk && self.remove_unused_images().await > 0 {
-            return;
+        let attempt = format!("Attempting to reclaim {}", signal.resource());
+        (self.options.node_events)(Note::warning("EvictionThresholdMet", attempt));
+        let has_image_fs = self.has_image_fs();
+        let is_of_images = match signal {
+            Signal::ImageDisk | Signal::ImageInodes => true,
+            Signal::NodeDisk | Signal::NodeInodes => !has_image_fs,
+            _ => false,
+        };
+        if is_of_images {
+            self.remove_unused().await;
+            if self.is_relieved() {
+                tracing::info!(signal = signal.name(), "no pod has to be evicted");
+                return;
+            }
         }
         let pods: Vec<Arc<Pod>> =
             pods.iter().filter(|pod| !self.evicted.contains_key(&pod.metadata.uid)).cloned().collect();
-        let usages = self.usages(signal, pods).await;
+        let usages = self.options.meter.of_pods(signal, has_image_fs, pods).await;
         let Some(usage) = victim(signal, &usages) else {
             tracing::warn!(signal = signal.name(), "no pod can be evicted");
             return;
         };
+        let mut of_resource = actionable.iter().filter(|it| it.signal.resource() == signal.resource());
+        let reached = of_resource.find_map(|it| Some((it, *observations.get(&it.signal)?)));
+        let message = message(signal, usage, reached);
         let grace = if threshold.grace.is_some() { self.options.max_grace } else { 0 };
         let is_disruption = self.options.marks_disruptions;
-        self.evict(&usage.pod.clone(), message(signal, usage), grace, (signal.name(), is_disruption));
+        self.evict(&usage.pod.clone(), message, grace, (signal.name(), is_disruption));
+    }
+
+    /// Whether images have a filesystem of their own.
+    fn has_image_fs(&self) -> bool {
+        let device = |path: &Path| std::fs::metadata(path).ok().map(|it| it.dev());
+        let images = self.image_fs.as_deref().and_then(device);
+        images.is_some() && images != device(&self.options.machine.root_dir)
+    }
+
+    /// Whether no threshold is passed any more.
+    fn is_relieved(&self) -> bool {
+        let observations = self.options.machine.observe(self.image_fs.as_deref());
+        self.options.thresholds.iter().all(|it| !it.is_passed(&observations, true))
     }
 
     /// Ends a pod because of a signal, which may be one of the node. Critical pods stay.
@@ -216,83 +244,19 @@ impl Evictor {
         true
     }
 
-    /// Removes the images that no container uses. Returns their number.
-    async fn remove_unused_images(&self) -> usize {
+    /// Removes the containers of pods that have ended, then the images that no container uses.
+    async fn remove_unused(&self) {
+        if let Err(why) = self.options.workers.remove_ended().await {
+            tracing::warn!(%why, "ended containers were not removed");
+        }
         let runtime = &self.options.runtime;
         let (Ok(images), Ok(containers)) = (runtime.images().await, runtime.containers(None).await) else {
-            return 0;
+            return;
         };
-        let mut removed = 0;
         for image in unused(&images, &containers, &self.options.kept_images) {
-            match runtime.remove_image(&image.id).await {
-                Ok(()) => removed += 1,
-                Err(why) => tracing::warn!(image = image.id, %why, "an unused image was not removed"),
+            if let Err(why) = runtime.remove_image(&image.id).await {
+                tracing::warn!(image = image.id, %why, "an unused image was not removed");
             }
         }
-        removed
     }
-
-    /// What the pods use of a resource.
-    async fn usages(&self, signal: Signal, pods: Vec<Arc<Pod>>) -> Vec<PodUsage> {
-        let of_containers = match signal {
-            Signal::Memory | Signal::AllocatableMemory => self.container_bytes(working_set).await,
-            Signal::NodeDisk | Signal::ImageDisk => self.container_bytes(writable_layer).await,
-            _ => ContainerBytes::new(),
-        };
-        let mut usages = Vec::new();
-        for pod in pods {
-            let uid = &pod.metadata.uid;
-            let own = of_containers.iter().filter(|((of, _), _)| of == uid);
-            let mut containers: BTreeMap<String, u64> =
-                own.map(|((_, name), bytes)| (name.clone(), *bytes)).collect();
-            let mut total = containers.values().sum();
-            if signal.pressure() == Pressure::Disk {
-                let usage = self.measure(&pod, &of_containers).await;
-                total = usage.total();
-                containers = usage.containers;
-            }
-            usages.push(PodUsage { pod, total, containers });
-        }
-        usages
-    }
-
-    async fn container_bytes(&self, bytes: fn(&ContainerStats) -> Option<u64>) -> ContainerBytes {
-        let stats = self.options.runtime.container_stats().await.unwrap_or_else(|why| {
-            tracing::warn!(%why, "usage of containers is unknown");
-            Vec::new()
-        });
-        let mut all = ContainerBytes::new();
-        for it in stats {
-            let name = it.labels.get(CONTAINER_NAME).cloned().unwrap_or_default();
-            if let Some(uid) = labels::pod_uid(&it.labels) {
-                *all.entry((uid.to_owned(), name)).or_default() += bytes(&it).unwrap_or(0);
-            }
-        }
-        all
-    }
-
-    /// Bytes of a pod on the node's disks.
-    async fn measure(&self, pod: &Arc<Pod>, layers: &ContainerBytes) -> StorageUsage {
-        let (pod, volumes) = (pod.clone(), self.options.volumes.clone());
-        let meta = &pod.metadata;
-        let logs = self.options.log_dir.join(format!("{}_{}_{}", meta.namespace, meta.name, meta.uid));
-        let layer = |name: &str| layers.get(&(meta.uid.clone(), name.to_owned())).copied().unwrap_or(0);
-        let names = pod.spec.init_containers.iter().chain(&pod.spec.containers).map(|it| &it.name);
-        let mut containers: BTreeMap<String, u64> = names.map(|name| (name.clone(), layer(name))).collect();
-        let work = move || {
-            for (name, bytes) in &mut containers {
-                *bytes += usage(&logs.join(name)).unwrap_or(0);
-            }
-            StorageUsage { volumes: volumes.usage(&pod), containers }
-        };
-        tokio::task::spawn_blocking(work).await.unwrap_or_default()
-    }
-}
-
-fn writable_layer(stats: &ContainerStats) -> Option<u64> {
-    stats.writable_layer.as_ref()?.used_bytes
-}
-
-fn working_set(stats: &ContainerStats) -> Option<u64> {
-    stats.memory.as_ref()?.working_set_bytes
 }

@@ -6,6 +6,7 @@
 //! | [`thresholds`] | what a node must have left |
 //! | [`machine`] | what a node has left |
 //! | [`pressure`] | pressures of a node over time |
+//! | [`usage`] | what pods use |
 //! | [`ranking`] | which pod goes first |
 //! | `memory_notifications` | the kernel says when memory is short |
 //! | [`evictor`] | the task that measures and evicts |
@@ -19,5 +20,7 @@ pub mod ranking;
 #[cfg(test)]
 mod tests;
 pub mod thresholds;
+pub mod usage;
 
 pub use evictor::{Evictor, EvictorOptions};
+pub use usage::UsageMeter;

@@ -38,7 +38,8 @@ impl PressureState {
     ) -> PressureReport {
         let mut actionable = Vec::new();
         for (index, threshold) in thresholds.iter().enumerate() {
-            if !self.is_passed(index, threshold, observations) {
+            let was_passed = self.passed_at.contains_key(&index);
+            if !threshold.is_passed(observations, was_passed) {
                 self.passed_at.remove(&index);
                 continue;
             }
@@ -50,14 +51,6 @@ impl PressureState {
         }
         self.last_seen.retain(|_, at| *at == now || now.saturating_sub(*at) < transition);
         PressureReport { pressures: self.last_seen.keys().copied().collect(), actionable }
-    }
-
-    fn is_passed(&self, index: usize, threshold: &Threshold, observations: &Observations) -> bool {
-        let Some(observed) = observations.get(&threshold.signal) else { return false };
-        let reclaim = threshold.reclaim.filter(|_| self.passed_at.contains_key(&index));
-        let needed = threshold.amount.of(observed.capacity);
-        let needed = needed.saturating_add(reclaim.map_or(0, |it| it.of(observed.capacity)));
-        observed.available < needed
     }
 }
 

@@ -59,6 +59,15 @@ impl Signal {
         }
     }
 
+    /// An amount of the resource in messages: bytes by powers of two, others by powers of ten.
+    pub fn quantity(self, amount: u64) -> Quantity {
+        let amount = i64::try_from(amount).unwrap_or(i64::MAX);
+        match self {
+            Signal::NodeInodes | Signal::ImageInodes | Signal::Processes => Quantity::new(amount),
+            _ => Quantity::from_bytes(amount),
+        }
+    }
+
     pub fn pressure(self) -> Pressure {
         match self {
             Signal::Memory | Signal::AllocatableMemory => Pressure::Memory,
@@ -112,6 +121,18 @@ pub struct Threshold {
     pub grace: Option<Duration>,
     /// What must be available beyond the threshold before it counts as left.
     pub reclaim: Option<Amount>,
+}
+
+impl Threshold {
+    /// Whether less is available, or less than what must be reclaimed once the threshold was passed. What was not
+    /// observed is enough.
+    pub fn is_passed(&self, observations: &Observations, is_reclaiming: bool) -> bool {
+        let Some(observed) = observations.get(&self.signal) else { return false };
+        let reclaim = self.reclaim.filter(|_| is_reclaiming);
+        let needed = self.amount.of(observed.capacity);
+        let needed = needed.saturating_add(reclaim.map_or(0, |it| it.of(observed.capacity)));
+        observed.available < needed
+    }
 }
 
 /// The maps of the configuration, by signal.

@@ -164,6 +164,33 @@ impl PodWorkers {
         }
     }
 
+    /// Removes what the runtime has of pods that have ended or that no source has: containers and sandboxes that do not
+    /// run. Their statuses stay.
+    pub async fn remove_ended(&self) -> Result<(), RuntimeError> {
+        let runtime = &self.context.runtime;
+        let is_over = |of: &BTreeMap<String, String>| {
+            labels::pod_uid(of).is_some_and(|uid| self.is_finished(uid) && !self.was_running(uid))
+        };
+        for info in runtime.containers(None).await? {
+            let is_ended = matches!(info.state, ContainerState::Created | ContainerState::Exited);
+            if !is_ended || !is_over(&info.labels) {
+                continue;
+            }
+            let status = runtime.container_status(&info.id).await;
+            runtime.remove_container(&info.id).await?;
+            let pod = labels::pod_uid(&info.labels).and_then(|uid| self.pod(uid));
+            if let (Some(pod), Ok(status)) = (pod, status) {
+                self.context.setup.container_removed(&pod, &status);
+            }
+        }
+        for info in runtime.sandboxes(None).await?.into_iter().filter(labels::is_pod_sandbox) {
+            if !info.is_ready && is_over(&info.labels) {
+                runtime.remove_sandbox(&info.id).await?;
+            }
+        }
+        Ok(())
+    }
+
     /// The pods with a worker.
     pub fn pods(&self) -> Vec<Arc<Pod>> {
         self.handles.lock().values().filter(|it| !it.is_removed).map(|it| it.pod.clone()).collect()

@@ -36,7 +36,7 @@ pub use counters::AgentMetrics;
 pub use filesystem::{FilesystemUsage, filesystem};
 pub use system_containers::SystemCgroups;
 pub use usage::{StatsSources, Usage};
-pub use volume_usage::VolumeUsage;
+pub use volume_usage::{VolumeUsage, measure_files};
 
 use crate::server::MetricsPage;
 use bytes::Bytes;

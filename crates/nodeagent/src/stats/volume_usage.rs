@@ -121,8 +121,8 @@ fn measure(name: &str, volume: &MountedVolume) -> Option<VolumeStats> {
     Some(VolumeStats { name: name.to_owned(), plugin, filesystem, used_bytes, inodes_used })
 }
 
-/// Bytes and number of the files of a volume.
-fn measure_files(path: &Path) -> (u64, u64) {
+/// Bytes and number of the files below a directory.
+pub fn measure_files(path: &Path) -> (u64, u64) {
     let (mut used_bytes, mut inodes_used) = (0, 0);
     let mut pending = vec![path.to_owned()];
     while let Some(path) = pending.pop() {
