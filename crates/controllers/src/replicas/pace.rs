@@ -2,8 +2,9 @@
 //! several times while it starts.
 //!
 //! Always true: a set rests only after a reconciliation that created and deleted nothing, for a multiple of the time that
-//! this took, so that a set of any size costs a bounded share of a worker. The end of one of its pods ends the rest. Under
-//! a clock that stands still a reconciliation takes no time, and there are no rests.
+//! this took and of the number of sets that rest at the same time, so that all large sets together cost a bounded share of
+//! a worker, up to the longest rest. The end of one of its pods ends the rest. Under a clock that stands still a
+//! reconciliation takes no time, and there are no rests.
 
 use crate::controller_ref::controller_key;
 use crate::pods::state::is_active;
@@ -17,7 +18,7 @@ use std::time::Duration;
 
 /// The number of pods from which on a set rests.
 const LARGE: usize = 100;
-/// How many times as long as its reconciliation a set rests.
+/// How many times as long as its reconciliation a set rests, for each set that rests.
 const FACTOR: u32 = 100;
 const LONGEST: Duration = Duration::from_secs(1);
 
@@ -44,12 +45,18 @@ impl Pace {
 
     /// Begins the rest of a set with this number of pods, after a reconciliation from `began` to `now`.
     pub fn rest(&self, key: &Key, pods: usize, began: Duration, now: Duration) {
-        let rest = now.saturating_sub(began).saturating_mul(FACTOR).min(LONGEST);
+        let took = now.saturating_sub(began);
         let mut ends = self.0.lock();
-        if pods < LARGE || rest.is_zero() {
+        if pods < LARGE || took.is_zero() {
             ends.remove(key);
-        } else if let Some(end) = ends.get_mut(key) {
-            *end = now.saturating_add(rest);
+            return;
+        }
+        // a set whose rest is over has not changed since
+        ends.retain(|_, end| end.is_zero() || *end > now);
+        let others = ends.values().filter(|end| !end.is_zero()).count();
+        if let Some(end) = ends.get_mut(key) {
+            let sets = u32::try_from(others + 1).unwrap_or(u32::MAX);
+            *end = now.saturating_add(took.saturating_mul(FACTOR.saturating_mul(sets)).min(LONGEST));
         }
     }
 
@@ -92,6 +99,23 @@ mod tests {
         assert_eq!((pace.left(&key, ms(505)), pace.0.lock().len()), (None, 0));
         rest(&pace, &key, LARGE, ms(1000));
         assert_eq!(pace.left(&key, ms(1000)), Some(LONGEST));
+    }
+
+    #[test]
+    fn large_sets_that_rest_at_once_share_the_time_of_one() {
+        let (pace, ms) = (Pace::default(), Duration::from_millis);
+        let [a, b, c] = ["a", "b", "c"].map(|name| Key::new("ns", name));
+        rest(&pace, &a, LARGE, ms(1));
+        rest(&pace, &b, LARGE, ms(1));
+        rest(&pace, &c, LARGE, ms(1));
+        let left = |key| pace.left(key, ms(1));
+        assert_eq!((left(&a), left(&b), left(&c)), (Some(ms(100)), Some(ms(200)), Some(ms(300))));
+        // a small set that is reconciled meanwhile has no part in it, nor have sets whose rest is over
+        pace.begin(&Key::new("ns", "small"));
+        pace.begin(&a);
+        pace.rest(&a, LARGE, ms(249), ms(250));
+        assert_eq!(pace.left(&a, ms(250)), Some(ms(200)));
+        assert!(!pace.0.lock().contains_key(&b));
     }
 
     #[test]
