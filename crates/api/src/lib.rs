@@ -33,7 +33,7 @@ pub use codec::{
     ByteString, Duration, FieldsV1, IntOrString, Json, MicroTime, Quantity, ReadError, Reader, Struct, Time,
     UnknownFields, Value, Writer,
 };
-pub use object::{Kinded, List, Resource, from_json, to_json};
+pub use object::{Kinded, List, Resource, from_json, from_json_unmanaged, metadata_from_json, to_json};
 pub use watch::WatchEvent;
 
 include!(concat!(env!("OUT_DIR"), "/structs.rs"));

@@ -2,7 +2,7 @@
 
 use crate::codec::{Json, ReadError, ReadResult, Reader, Struct, Token, UnknownFields, Writer, struct_json};
 use crate::meta::v1::Status;
-use crate::object::{Resource, from_json};
+use crate::object::{Resource, from_json, from_json_unmanaged};
 
 /// An event of a watch.
 #[derive(Debug, Clone, PartialEq)]
@@ -17,9 +17,9 @@ pub enum WatchEvent<K> {
 }
 
 impl<K: Resource> WatchEvent<K> {
-    /// Reads one line of a watch.
+    /// Reads one line of a watch. The object has no managed fields: those who watch do not read them.
     pub fn from_json(text: &[u8]) -> ReadResult<Self> {
-        match from_json::<Envelope<K>>(text) {
+        match from_json_unmanaged::<Envelope<K>>(text) {
             Ok(Envelope { type_, object, .. }) => Ok(match &*type_ {
                 "ADDED" => WatchEvent::Added(object),
                 "MODIFIED" => WatchEvent::Modified(object),

@@ -8,7 +8,7 @@
 //! Invariants: an object is what its text decodes to, without managed fields. A text is kept until every informer of the
 //! kind has taken its object, and in a bounded number of bytes. An informer that is the only one of its kind keeps none.
 
-use api::{Resource, WatchEvent, from_json};
+use api::{Resource, WatchEvent, from_json_unmanaged};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::any::{Any, TypeId};
@@ -172,9 +172,9 @@ impl<K: Resource> Decoder<K> {
             return Ok(event(object));
         }
         Ok(match WatchEvent::<K>::from_json(line)? {
-            WatchEvent::Added(object) => WatchEvent::Added(without_managed_fields(object)),
-            WatchEvent::Modified(object) => WatchEvent::Modified(without_managed_fields(object)),
-            WatchEvent::Deleted(object) => WatchEvent::Deleted(without_managed_fields(object)),
+            WatchEvent::Added(object) => WatchEvent::Added(Arc::new(object)),
+            WatchEvent::Modified(object) => WatchEvent::Modified(Arc::new(object)),
+            WatchEvent::Deleted(object) => WatchEvent::Deleted(Arc::new(object)),
             WatchEvent::Bookmark(version) => WatchEvent::Bookmark(version),
             WatchEvent::Error(status) => WatchEvent::Error(status),
         })
@@ -189,15 +189,9 @@ impl<K: Resource> Decoder<K> {
         }
         let object = shared.recent.lock().take(Text(text.clone()), informers);
         // without the lock: another informer waits only for the same object
-        let decoded = object.get_or_init(|| Some(without_managed_fields(from_json::<K>(&text).ok()?)));
+        let decoded = object.get_or_init(|| Some(Arc::new(from_json_unmanaged::<K>(&text).ok()?)));
         decoded.clone()?.downcast().ok()
     }
-}
-
-/// An object as informers cache it.
-pub(crate) fn without_managed_fields<K: Resource>(mut object: K) -> Arc<K> {
-    object.metadata_mut().managed_fields = Vec::new();
-    Arc::new(object)
 }
 
 /// An event of an object.

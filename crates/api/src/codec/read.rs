@@ -72,13 +72,41 @@ fn form(token: &Token<'_>) -> &'static str {
 pub struct Reader<'a> {
     text: &'a str,
     source: Text<'a>,
+    /// Whether the managed fields of objects are stepped over.
+    skips_managed_fields: bool,
+    /// Whether fields that a type does not declare are stepped over.
+    skips_unknown_fields: bool,
 }
+
+/// The field of [`ObjectMeta`](crate::meta::v1::ObjectMeta) that is often half of an object.
+const MANAGED_FIELDS: &str = "managedFields";
 
 impl<'a> Reader<'a> {
     pub fn new(bytes: &'a [u8]) -> ReadResult<Self> {
         let text = std::str::from_utf8(bytes)
             .map_err(|bad| ReadError::new(format!("invalid UTF-8 at byte {}", bad.valid_up_to())))?;
-        Ok(Reader { text, source: Text::of_text(text) })
+        let source = Text::of_text(text);
+        Ok(Reader { text, source, skips_managed_fields: false, skips_unknown_fields: false })
+    }
+
+    /// Steps over the managed fields of objects.
+    #[must_use]
+    pub fn without_managed_fields(self) -> Self {
+        Reader { skips_managed_fields: true, ..self }
+    }
+
+    /// Steps over fields that a type does not declare.
+    #[must_use]
+    pub fn without_unknown_fields(self) -> Self {
+        Reader { skips_unknown_fields: true, ..self }
+    }
+
+    /// Reads the only value of the text.
+    pub fn whole<T: Json>(mut self) -> ReadResult<T> {
+        let mut value = T::default();
+        self.read(&mut value)?;
+        self.end()?;
+        Ok(value)
     }
 
     /// Reads the next value.
@@ -99,8 +127,13 @@ impl<'a> Reader<'a> {
             other => return Err(ReadError::expected("an object", &other)),
         }
         while let Some(name) = self.source.key()? {
+            if self.skips_managed_fields && name == MANAGED_FIELDS {
+                self.skip()?;
+                continue;
+            }
             match into.read_field(&name, self) {
                 Ok(true) => {}
+                Ok(false) if self.skips_unknown_fields => self.skip()?,
                 Ok(false) => {
                     let value = self.any().map_err(|error| error.within(name.clone().into_owned()))?;
                     into.unknown_fields_mut().push(name.into_owned(), value);
@@ -109,6 +142,12 @@ impl<'a> Reader<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Steps over the next value.
+    fn skip(&mut self) -> ReadResult<()> {
+        let token = self.source.value()?;
+        Ok(self.source.skip(&token)?)
     }
 
     fn any(&mut self) -> ReadResult<Value> {

@@ -101,11 +101,18 @@ struct_json!(List<T>);
 
 /// Reads one value from JSON text.
 pub fn from_json<T: Json>(text: &[u8]) -> ReadResult<T> {
-    let mut reader = Reader::new(text)?;
-    let mut value = T::default();
-    reader.read(&mut value)?;
-    reader.end()?;
-    Ok(value)
+    Reader::new(text)?.whole()
+}
+
+/// Reads one value without the managed fields of its objects, which are stepped over.
+pub fn from_json_unmanaged<T: Json>(text: &[u8]) -> ReadResult<T> {
+    Reader::new(text)?.without_managed_fields().whole()
+}
+
+/// Reads the metadata of an object of any kind without managed fields; the other fields are stepped over.
+pub fn metadata_from_json(text: &[u8]) -> ReadResult<ObjectMeta> {
+    let reader = Reader::new(text)?.without_managed_fields().without_unknown_fields();
+    reader.whole().map(|PartialObjectMetadata { metadata, .. }| metadata)
 }
 
 /// Writes one value as JSON text.

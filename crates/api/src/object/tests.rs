@@ -5,7 +5,10 @@ use schema::{Value, decode, encode};
 
 use crate::core::v1::Pod;
 use crate::tables::sample_objects::{Dice, Maker};
-use crate::{IntOrString, Kinded, Quantity, ReadError, Resource, Time, from_json, to_json};
+use crate::{
+    IntOrString, Kinded, Quantity, ReadError, Resource, Time, from_json, from_json_unmanaged,
+    metadata_from_json, to_json,
+};
 
 /// Reads an object of a kind and writes it again.
 pub(crate) struct RoundTrip {
@@ -60,6 +63,31 @@ fn managed_fields_stay_text_with_any_whitespace() {
     assert_eq!(again.metadata.managed_fields, pod.metadata.managed_fields);
     let wrong = from_json::<Pod>(br#"{"metadata":{"managedFields":[{"fieldsV1":[]}]}}"#);
     assert!(wrong.is_err_and(|why| why.to_string().ends_with("fieldsV1: expected an object, found a list")));
+}
+
+#[test]
+fn managed_fields_are_stepped_over_on_request() {
+    let text =
+        br#"{"metadata":{"name":"a","managedFields":[{"manager":"a","fieldsV1":{"f:spec":{}}},7],"uid":"u"},
+        "spec":{"nodeName":"n","later":{"managedFields":[{}]}}}"#;
+    assert!(from_json::<Pod>(text).is_err());
+    let pod: Pod = from_json_unmanaged(text).expect("a pod");
+    assert_eq!((pod.name(), pod.uid(), &*pod.spec.node_name), ("a", "u", "n"));
+    assert!(pod.metadata.managed_fields.is_empty());
+    // part of a field that the type does not declare
+    let unknown = String::from_utf8(to_json(&pod)).expect("text");
+    assert!(unknown.contains(r#""later":{"managedFields":[{}]}"#), "{unknown}");
+    assert!(from_json_unmanaged::<Pod>(br#"{"metadata":{"managedFields":[}}"#).is_err());
+}
+
+#[test]
+fn the_metadata_of_any_kind_is_read_alone() {
+    let text = br#"{"kind":"Odd","metadata":{"name":"a","managedFields":[{"manager":"m"}],"resourceVersion":"7"},"spec":[{"a":{}}]}"#;
+    let metadata = metadata_from_json(text).expect("metadata");
+    assert_eq!((&*metadata.name, &*metadata.resource_version), ("a", "7"));
+    assert!(metadata.managed_fields.is_empty());
+    assert!(metadata_from_json(br#"{"metadata":{"name":"a"},"spec":[}"#).is_err());
+    assert!(metadata_from_json(br#"{"metadata":{"name":7}}"#).is_err());
 }
 
 #[test]

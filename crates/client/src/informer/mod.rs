@@ -14,7 +14,7 @@ use crate::error::Error;
 use crate::hash_seed::HashSeed;
 use crate::key::Key;
 use crate::reflector::{self, Page, Sink, WatchProgress};
-use crate::shared_objects::{Decoder, without_managed_fields};
+use crate::shared_objects::Decoder;
 use api::{Resource, WatchEvent};
 use bytes::Bytes;
 use indexer::{Indexer, Object};
@@ -181,8 +181,9 @@ impl<K: Resource> Informer<K> {
     }
 
     /// Puts an object into the cache. Returns its resource version.
-    pub fn apply(&self, object: K) -> String {
-        self.apply_shared(without_managed_fields(object))
+    pub fn apply(&self, mut object: K) -> String {
+        object.metadata_mut().managed_fields = Vec::new();
+        self.apply_shared(Arc::new(object))
     }
 
     fn apply_shared(&self, object: Arc<K>) -> String {
@@ -225,7 +226,7 @@ impl<K: Resource> Sink for Informer<K> {
         let (objects, page) = reflector::page::<K>(text)?;
         for object in objects {
             all.insert(Key::of(&object));
-            self.put(without_managed_fields(object));
+            self.put(Arc::new(object));
         }
         Ok(page)
     }

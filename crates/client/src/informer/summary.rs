@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::hash_seed::HashSeed;
 use crate::key::Key;
 use crate::reflector::{self, Page, Sink, WatchProgress};
-use crate::shared_objects::{Decoder, without_managed_fields};
+use crate::shared_objects::Decoder;
 use api::{Resource, WatchEvent};
 use bytes::Bytes;
 use parking_lot::RwLock;
@@ -89,7 +89,7 @@ impl<K: Resource, H: Handler<K>> Sink for SummaryInformer<K, H> {
         for object in objects {
             let key = Key::of(&object);
             all.insert(key.clone());
-            self.apply(key, &without_managed_fields(object));
+            self.apply(key, &Arc::new(object));
         }
         Ok(page)
     }

@@ -17,7 +17,7 @@ use crate::key::Key;
 use crate::params::ListParams;
 use crate::resource_api::ResourcePath;
 use api::meta::v1::Status;
-use api::{Json, List, from_json};
+use api::{Json, List, from_json_unmanaged};
 use bytes::Bytes;
 use std::collections::HashSet;
 use std::time::Duration;
@@ -44,9 +44,9 @@ pub struct Page {
     pub next: String,
 }
 
-/// Reads a page of a list. An item that does not decode is skipped with a warning.
+/// Reads a page of a list. Items have no managed fields; one that does not decode is skipped with a warning.
 pub fn page<T: Json>(text: &[u8]) -> Result<(Vec<T>, Page), Error> {
-    let List { metadata, items, .. } = match from_json(text) {
+    let List { metadata, items, .. } = match from_json_unmanaged(text) {
         Ok(list) => list,
         Err(why) => unreadable::readable_items(text).ok_or(why)?,
     };

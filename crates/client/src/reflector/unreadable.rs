@@ -2,14 +2,14 @@
 //! warning, so that it does not keep a reflector from all other objects.
 
 use api::meta::v1::PartialObjectMetadata;
-use api::{Json, List, WatchEvent, from_json};
+use api::{Json, List, WatchEvent, from_json_unmanaged};
 use serde_json::Value;
 
 /// The items of a page that decode. `None` if the page itself does not.
 pub fn readable_items<T: Json>(text: &[u8]) -> Option<List<T>> {
     let mut page: Value = serde_json::from_slice(text).ok()?;
     let items = page.get_mut("items")?.as_array_mut()?;
-    items.retain(|item| match from_json::<T>(item.to_string().as_bytes()) {
+    items.retain(|item| match from_json_unmanaged::<T>(item.to_string().as_bytes()) {
         Ok(_) => true,
         Err(why) => {
             let text = |field: &str| item["metadata"][field].as_str().unwrap_or_default();
@@ -17,7 +17,7 @@ pub fn readable_items<T: Json>(text: &[u8]) -> Option<List<T>> {
             false
         }
     });
-    from_json(page.to_string().as_bytes()).ok()
+    from_json_unmanaged(page.to_string().as_bytes()).ok()
 }
 
 /// The metadata of a changed object that does not decode. `None` if the line is not a change.
@@ -39,6 +39,7 @@ fn warn(namespace: &str, name: &str, why: &dyn std::fmt::Display) {
 mod tests {
     use super::*;
     use api::core::v1::Node;
+    use api::from_json;
 
     #[test]
     fn an_undecodable_item_does_not_hide_the_others() {
