@@ -1,14 +1,14 @@
 //! The informers of a process: one per kind and selection, shared by all users.
 
 use crate::client::Client;
-use crate::informer::{Handler, Informer, SummaryInformer};
+use crate::informer::{Handler, Informer, MetadataFollower, SummaryInformer};
 use crate::reflector::{Source, list_and_watch};
 use crate::resource_api::path_of;
 use api::Resource;
 use parking_lot::Mutex;
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use tokio::task::AbortHandle;
 
 /// See the module. Cheap to clone; the reflectors end with the last clone, or when it is [closed](Self::close).
@@ -22,19 +22,30 @@ type Selection = (TypeId, String, String);
 
 struct Shared {
     client: Client,
-    informers: Mutex<HashMap<Selection, Box<dyn AnyInformer>>>,
+    informers: Mutex<HashMap<Selection, Arc<dyn AnyInformer>>>,
     tasks: Mutex<Vec<AbortHandle>>,
 }
 
 /// An informer of some kind.
-trait AnyInformer: Send {
+trait AnyInformer: Send + Sync {
     fn as_any(&self) -> &dyn Any;
+    /// The path of the objects of its kind.
+    fn path(&self) -> String;
+    fn follow_metadata(&self, follower: &Arc<dyn MetadataFollower>);
     fn close(&self);
 }
 
 impl<K: Resource> AnyInformer for Informer<K> {
     fn as_any(&self) -> &dyn Any {
         self
+    }
+
+    fn path(&self) -> String {
+        path_of::<K>("")
+    }
+
+    fn follow_metadata(&self, follower: &Arc<dyn MetadataFollower>) {
+        Informer::follow_metadata(self, follower);
     }
 
     fn close(&self) {
@@ -85,9 +96,14 @@ impl InformerFactory {
             return known.clone();
         }
         let informer = Informer::<K>::new(self.client().decoder(), self.client().hash_seed());
-        informers.insert(selection, Box::new(informer.clone()));
+        informers.insert(selection, Arc::new(informer.clone()));
         self.spawn(list_and_watch(self.source::<K>(namespace, fields), Box::new(informer.clone())));
         informer
+    }
+
+    /// The informers that there are, for one that the factory keeps.
+    pub fn known(&self) -> KnownInformers {
+        KnownInformers { factory: Arc::downgrade(&self.shared) }
     }
 
     /// Starts an informer of the objects of a kind that a field selector matches, in all namespaces, for one user that
@@ -118,6 +134,28 @@ impl InformerFactory {
     /// Runs a task that ends with this factory.
     pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         self.shared.tasks.lock().push(tokio::spawn(task).abort_handle());
+    }
+}
+
+/// The informers of a factory, which ends without regard to this.
+#[derive(Clone)]
+pub struct KnownInformers {
+    factory: Weak<Shared>,
+}
+
+impl KnownInformers {
+    /// Gives a follower the metadata of the objects at a path, in all namespaces, from the informer that has them already.
+    /// Returns whether there is one.
+    pub fn follow_metadata(&self, path: &str, follower: &Arc<dyn MetadataFollower>) -> bool {
+        let Some(factory) = self.factory.upgrade() else { return false };
+        let has_all = |(_, namespace, fields): &Selection| namespace.is_empty() && fields.is_empty();
+        let found = {
+            let informers = factory.informers.lock();
+            let found = informers.iter().find(|(selection, it)| has_all(selection) && it.path() == path);
+            found.map(|(_, informer)| informer.clone())
+        };
+        // without the lock, which a listener may want
+        found.inspect(|informer| informer.follow_metadata(follower)).is_some()
     }
 }
 

@@ -93,7 +93,7 @@ pub use backoff::Backoff;
 pub use error::{Error, Failure, is_terminating, unless};
 pub use events::{EventType, Note, Recorder};
 pub use expectations::WriteTracker;
-pub use factory::InformerFactory;
+pub use factory::{InformerFactory, KnownInformers};
 pub use informer::{Change, Handler, Informer, SummaryInformer};
 pub use key::Key;
 pub use params::{ListParams, Patch, background, foreground, json_value, of_uid, orphan, unchanged};

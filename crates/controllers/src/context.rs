@@ -127,8 +127,8 @@ impl Context {
         if let Some(known) = &*metadata_informers {
             return known.clone();
         }
-        let client = self.informers.client().clone();
-        let new = MetadataInformers::new(client, self.discovery(), &self.names, self.world.clone());
+        let (client, known) = (self.informers.client().clone(), self.informers.known());
+        let new = MetadataInformers::new(client, known, self.discovery(), &self.names, self.world.clone());
         *metadata_informers = Some(new.clone());
         self.informers.spawn(new.clone().keep());
         new

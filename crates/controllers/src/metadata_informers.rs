@@ -1,13 +1,16 @@
 //! Metadata informers of every resource that can be deleted.
 //!
 //! Resources come and go: discovery runs when a definition of a resource changes, and periodically, because another
-//! server's resources change without one. They keep no objects; listeners keep what they need.
+//! server's resources change without one. They keep no objects; listeners keep what they need. The metadata of a resource
+//! comes from the informer that the loops have of it, and from a watch where there is none.
 //!
 //! Invariants: a new listener receives every object that exists; the others may receive objects again meanwhile.
 
 use api::meta::v1::{ObjectMeta, PartialObjectMetadata};
 use bytes::Bytes;
+use client::KnownInformers;
 use client::discovery::{ApiResources, Discovery, Resource};
+use client::informer::MetadataFollower;
 use client::key::Key;
 use client::reflector::{self, Page, Sink, Source, WatchProgress, list_and_watch};
 use client::{Backoff, Client, Error, WatchEvent};
@@ -51,6 +54,8 @@ pub struct MetadataInformers {
 
 struct Shared {
     client: Client,
+    /// The informers of the loops.
+    known: KnownInformers,
     world: World,
     discovery: Arc<Discovery>,
     ignored: [(String, &'static str); 2],
@@ -70,9 +75,16 @@ struct Shared {
 
 impl MetadataInformers {
     /// Nothing is watched before [`keep`](Self::keep) runs.
-    pub(crate) fn new(client: Client, discovery: Arc<Discovery>, names: &Names, world: World) -> Self {
+    pub(crate) fn new(
+        client: Client,
+        known: KnownInformers,
+        discovery: Arc<Discovery>,
+        names: &Names,
+        world: World,
+    ) -> Self {
         let shared = Shared {
             client,
+            known,
             world,
             discovery,
             // events are many, own nothing and expire
@@ -194,16 +206,29 @@ impl MetadataInformers {
             self.shared.synced.send_replace(unlisted.is_empty());
         }
         for resource in new {
-            let (client, path) = (self.shared.client.clone(), resource.path(""));
-            let source = Source { client, path, fields: String::new(), metadata_only: true };
             let informer = MetadataInformer { resource: resource.clone(), shared: self.shared.clone() };
-            let work = list_and_watch(source, Box::new(informer));
-            following.tasks.insert(resource, following.all.spawn(work));
+            let task = following.all.spawn(follow(informer));
+            following.tasks.insert(resource, task);
         }
     }
 }
 
-/// The watches that run. They end when this is dropped.
+/// Follows a resource, until the future is dropped.
+async fn follow(informer: MetadataInformer) {
+    let (client, path) = (informer.shared.client.clone(), informer.resource.path(""));
+    let (known, is_definition) = (informer.shared.known.clone(), informer.defines_resources());
+    let informer = Arc::new(informer);
+    let follower: Arc<dyn MetadataFollower> = informer.clone();
+    // the informer would not tell a list from a change, after which discovery runs
+    if !is_definition && known.follow_metadata(&path, &follower) {
+        // it ends with the last reference
+        return std::future::pending().await;
+    }
+    let source = Source { client, path, fields: String::new(), metadata_only: true };
+    list_and_watch(source, Box::new(OwnWatch(informer))).await;
+}
+
+/// The tasks that follow resources. They end when this is dropped.
 #[derive(Default)]
 struct RunningInformers {
     all: JoinSet<()>,
@@ -212,7 +237,7 @@ struct RunningInformers {
     listeners: usize,
 }
 
-/// The watch of one resource.
+/// Passes on the metadata of one resource.
 struct MetadataInformer {
     resource: Arc<Resource>,
     shared: Arc<Shared>,
@@ -225,11 +250,17 @@ impl MetadataInformer {
 
     /// Starts discovery when an object that defines resources has changed.
     fn rediscover(&self) {
-        if matches!(&*self.resource.plural, "customresourcedefinitions" | "apiservices") {
+        if self.defines_resources() {
             self.shared.poked.notify_one();
         }
     }
 
+    fn defines_resources(&self) -> bool {
+        matches!(&*self.resource.plural, "customresourcedefinitions" | "apiservices")
+    }
+}
+
+impl MetadataFollower for MetadataInformer {
     fn put(&self, object: &ObjectMeta) {
         if self.resource.plural == "apiservices" && !object.labels.contains_key(&self.shared.local_service) {
             self.shared.aggregated.lock().insert(object.uid.clone());
@@ -237,31 +268,18 @@ impl MetadataInformer {
         self.notify(|listener| listener.put(&self.resource, object));
     }
 
-    fn remove(&self, object: &ObjectMeta) {
+    fn gone(&self, object: &ObjectMeta) {
         if self.resource.plural == "apiservices" {
             self.shared.aggregated.lock().remove(&object.uid);
         }
         self.notify(|listener| listener.gone(&self.resource, object));
     }
-}
 
-/// Keys hold the uid alone: the same name may belong to another object later.
-impl Sink for MetadataInformer {
-    fn list_page(&self, text: &[u8], all: &mut HashSet<Key>) -> Result<Page, Error> {
-        let (objects, page) = reflector::page::<PartialObjectMetadata>(text)?;
-        for object in objects {
-            self.put(&object.metadata);
-            all.insert(Key::new("", object.metadata.uid));
-        }
-        Ok(page)
-    }
-
-    fn list_complete(&self, all: HashSet<Key>, _: &str) {
-        let uids: HashSet<String> = all.into_iter().map(|key| key.name).collect();
+    fn whole(&self, uids: &HashSet<String>) {
         if self.resource.plural == "apiservices" {
             self.shared.aggregated.lock().retain(|uid| uids.contains(uid));
         }
-        self.notify(|listener| listener.whole(&self.resource, &uids));
+        self.notify(|listener| listener.whole(&self.resource, uids));
         let mut unlisted = self.shared.unlisted.lock();
         if let Some(unlisted) = &mut *unlisted
             && unlisted.remove(&self.resource)
@@ -269,21 +287,40 @@ impl Sink for MetadataInformer {
             self.shared.synced.send_replace(unlisted.is_empty());
         }
     }
+}
+
+/// The watch of a resource that no loop has an informer of.
+struct OwnWatch(Arc<MetadataInformer>);
+
+/// Keys hold the uid alone: the same name may belong to another object later.
+impl Sink for OwnWatch {
+    fn list_page(&self, text: &[u8], all: &mut HashSet<Key>) -> Result<Page, Error> {
+        let (objects, page) = reflector::page::<PartialObjectMetadata>(text)?;
+        for object in objects {
+            self.0.put(&object.metadata);
+            all.insert(Key::new("", object.metadata.uid));
+        }
+        Ok(page)
+    }
+
+    fn list_complete(&self, all: HashSet<Key>, _: &str) {
+        self.0.whole(&all.into_iter().map(|key| key.name).collect());
+    }
 
     fn watch_event(&self, line: &Bytes) -> Result<WatchProgress, Error> {
         let object = match WatchEvent::<PartialObjectMetadata>::from_json(line)? {
             WatchEvent::Added(object) | WatchEvent::Modified(object) => {
-                self.put(&object.metadata);
+                self.0.put(&object.metadata);
                 object
             }
             WatchEvent::Deleted(object) => {
-                self.remove(&object.metadata);
+                self.0.gone(&object.metadata);
                 object
             }
             WatchEvent::Bookmark(version) => return Ok(WatchProgress::Reached(version)),
             WatchEvent::Error(status) => return Ok(WatchProgress::Failed(status)),
         };
-        self.rediscover();
+        self.0.rediscover();
         Ok(WatchProgress::Reached(object.metadata.resource_version))
     }
 }
@@ -292,7 +329,7 @@ impl Sink for MetadataInformer {
 mod tests {
     use super::*;
     use crate::testing::server;
-    use client::Body;
+    use client::{Body, InformerFactory};
     use http::Response;
     use std::future::ready;
 
@@ -301,13 +338,88 @@ mod tests {
         let unavailable = || Response::builder().status(503).body(Body::default()).unwrap();
         let client = Client::new(server(move |_| ready(Ok(unavailable()))));
         let discovery = Arc::new(Discovery::new(client.clone()));
+        let known = InformerFactory::new(client.clone()).known();
         let metadata_informers =
-            MetadataInformers::new(client, discovery, &Names::kubernetes(), env::Seeded::new(0, 0));
+            MetadataInformers::new(client, known, discovery, &Names::kubernetes(), env::Seeded::new(0, 0));
         let keeping = tokio::spawn(metadata_informers.clone().keep());
         while metadata_informers.sync_failures().load(Ordering::Relaxed) < 3 {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         assert!(!metadata_informers.is_synced());
         keeping.abort();
+    }
+
+    /// A listener that records what it receives.
+    #[derive(Default)]
+    struct Recorded(Mutex<Vec<String>>);
+
+    impl Listener for Recorded {
+        fn put(&self, of: &Arc<Resource>, object: &ObjectMeta) {
+            self.0.lock().push(format!("{} +{}", of.plural, object.name));
+        }
+
+        fn gone(&self, of: &Arc<Resource>, object: &ObjectMeta) {
+            self.0.lock().push(format!("{} -{}", of.plural, object.name));
+        }
+
+        fn whole(&self, of: &Arc<Resource>, uids: &HashSet<String>) {
+            self.0.lock().push(format!("{} ={}", of.plural, uids.len()));
+        }
+
+        fn ended(&self, of: &Arc<Resource>) {
+            self.0.lock().push(format!("{} ended", of.plural));
+        }
+    }
+
+    fn resource(plural: &str, kind: &str) -> Arc<Resource> {
+        Arc::new(Resource {
+            group: String::new(),
+            version: "v1".to_owned(),
+            plural: plural.to_owned(),
+            kind: kind.to_owned(),
+            namespaced: true,
+            preferred: true,
+            verbs: Vec::new(),
+        })
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_resource_with_an_informer_is_not_watched_again() {
+        let requests = Arc::<Mutex<Vec<String>>>::default();
+        let sent = requests.clone();
+        let client = Client::new(server(move |request: http::Request<Body>| {
+            let accept = request.headers()[http::header::ACCEPT].to_str().unwrap();
+            let form = if accept.contains("PartialObjectMetadata") { "metadata" } else { "objects" };
+            let is_watch = request.uri().query().is_some_and(|it| it.contains("watch=true"));
+            sent.lock().push(format!("{form} {}", request.uri().path()));
+            let list =
+                r#"{"metadata":{"resourceVersion":"5"},"items":[{"metadata":{"name":"a","uid":"u"}}]}"#;
+            async move {
+                match is_watch {
+                    true => std::future::pending().await,
+                    false => Ok(Response::new(Body::from(list))),
+                }
+            }
+        }));
+        let factory = InformerFactory::new(client.clone());
+        let pods = factory.informer::<api::core::v1::Pod>();
+        pods.synced().await;
+        let discovery = Arc::new(Discovery::new(client.clone()));
+        let world = env::Seeded::new(0, 0);
+        let informers =
+            MetadataInformers::new(client, factory.known(), discovery, &Names::kubernetes(), world);
+        let recorded = Arc::<Recorded>::default();
+        informers.listen(recorded.clone());
+        let (pods, secrets) = (resource("pods", "Pod"), resource("secrets", "Secret"));
+        *informers.shared.unlisted.lock() = Some(HashSet::from([pods.clone(), secrets.clone()]));
+        let mut following = JoinSet::new();
+        for resource in [pods, secrets] {
+            following.spawn(follow(MetadataInformer { resource, shared: informers.shared.clone() }));
+        }
+        informers.synced().await;
+        assert_eq!(*recorded.0.lock(), ["pods +a", "pods =1", "secrets +a", "secrets =1"]);
+        let of_pods = requests.lock().iter().filter(|it| *it == "metadata /api/v1/pods").count();
+        assert_eq!(of_pods, 0);
+        assert!(requests.lock().contains(&"metadata /api/v1/secrets".to_owned()));
     }
 }

@@ -4,8 +4,10 @@
 //! in which they happened, after the cache has them. After a new list listeners receive the difference as changes.
 //! Managed fields are dropped: no user reads them, and they are often half of an object. [`SummaryInformer`] caches less.
 
+mod metadata;
 mod summary;
 
+pub use metadata::MetadataFollower;
 pub use summary::{Handler, SummaryInformer};
 
 mod indexer;
@@ -13,11 +15,13 @@ mod indexer;
 use crate::error::Error;
 use crate::hash_seed::HashSeed;
 use crate::key::Key;
-use crate::reflector::{self, Page, Sink, WatchProgress};
+use crate::reflector::{self, Page, Sink, UnreadableEvent, WatchProgress};
 use crate::shared_objects::Decoder;
+use api::meta::v1::ObjectMeta;
 use api::{Resource, WatchEvent};
 use bytes::Bytes;
 use indexer::{Indexer, Object};
+use metadata::Followers;
 use parking_lot::RwLock;
 use std::any::Any;
 use std::collections::HashSet;
@@ -72,6 +76,7 @@ struct Shared<K> {
     decoder: Decoder<K>,
     state: RwLock<Indexer>,
     listeners: RwLock<Vec<Listener<K>>>,
+    followers: Followers,
     synced: watch::Sender<bool>,
     reached: watch::Sender<Position>,
 }
@@ -97,6 +102,7 @@ impl<K: Resource> Informer<K> {
             decoder,
             state: RwLock::new(Indexer::new(seed)),
             listeners: RwLock::new(Vec::new()),
+            followers: Followers::default(),
             synced: watch::Sender::new(false),
             reached: watch::Sender::default(),
         };
@@ -118,11 +124,30 @@ impl<K: Resource> Informer<K> {
         listeners.push(Box::new(listener));
     }
 
+    /// Adds a follower, which receives the metadata of the cached objects, then every change, until it is dropped.
+    pub(crate) fn follow_metadata(&self, follower: &Arc<dyn MetadataFollower>) {
+        // changes wait meanwhile, so that none is older than what the follower has
+        let _changes = self.shared.listeners.write();
+        self.shared.followers.add(follower);
+        let unreadable = self.shared.followers.unreadable();
+        let mut uids = HashSet::new();
+        let mut put = |object: &ObjectMeta| {
+            uids.insert(object.uid.clone());
+            follower.put(object);
+        };
+        self.all().iter().for_each(|object| put(object.metadata()));
+        unreadable.iter().for_each(put);
+        if *self.shared.synced.borrow() {
+            follower.whole(&uids);
+        }
+    }
+
     /// Drops listeners, indexes and objects: nothing follows.
     pub(crate) fn close(&self) {
         // dropped without the locks: a listener may own informers
         let listeners = std::mem::take(&mut *self.shared.listeners.write());
         let state = std::mem::take(&mut *self.shared.state.write());
+        self.shared.followers.clear();
         drop((listeners, state));
     }
 
@@ -223,10 +248,12 @@ impl<K: Resource> Informer<K> {
 
 impl<K: Resource> Sink for Informer<K> {
     fn list_page(&self, text: &[u8], all: &mut HashSet<Key>) -> Result<Page, Error> {
-        let (objects, page) = reflector::page::<K>(text)?;
-        for object in objects {
-            all.insert(Key::of(&object));
-            self.put(Arc::new(object));
+        let (objects, mut page) = reflector::page::<K>(text)?;
+        self.shared.followers.unreadable_in_page(all.is_empty(), std::mem::take(&mut page.unreadable));
+        for object in objects.into_iter().map(Arc::new) {
+            all.insert(Key::of(&*object));
+            self.put(object.clone());
+            self.shared.followers.put(object.metadata());
         }
         Ok(page)
     }
@@ -236,6 +263,8 @@ impl<K: Resource> Sink for Informer<K> {
         gone.iter().for_each(|key| self.remove(key));
         self.move_to(version);
         self.shared.synced.send_replace(true);
+        let uids = || self.all().iter().map(|it| it.uid().to_owned()).collect();
+        self.shared.followers.list_complete(uids);
     }
 
     fn watch_event(&self, line: &Bytes) -> Result<WatchProgress, Error> {
@@ -243,17 +272,28 @@ impl<K: Resource> Sink for Informer<K> {
             Ok(event) => event,
             // a list leaves it out too
             Err(why) => {
-                let object = reflector::unreadable_object(line, &why).ok_or(why)?;
-                self.remove(&Key::of(&object));
+                let event = reflector::unreadable_object(line, &why).ok_or(why)?;
+                let object = event.object();
+                self.remove(&Key::of(object));
                 self.move_to(object.resource_version());
+                match &event {
+                    UnreadableEvent::Deleted(_) => self.shared.followers.gone(object.metadata()),
+                    UnreadableEvent::Changed(_) => self.shared.followers.put_unreadable(object.metadata()),
+                }
                 return Ok(WatchProgress::Reached(object.resource_version().to_owned()));
             }
         };
         Ok(match event {
             WatchEvent::Added(object) | WatchEvent::Modified(object) => {
-                WatchProgress::Reached(self.apply_shared(object))
+                let version = self.apply_shared(object.clone());
+                self.shared.followers.put(object.metadata());
+                WatchProgress::Reached(version)
             }
-            WatchEvent::Deleted(object) => WatchProgress::Reached(self.delete(&object)),
+            WatchEvent::Deleted(object) => {
+                let version = self.delete(&object);
+                self.shared.followers.gone(object.metadata());
+                WatchProgress::Reached(version)
+            }
             WatchEvent::Bookmark(version) => {
                 self.move_to(&version);
                 WatchProgress::Reached(version)

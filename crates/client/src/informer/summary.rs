@@ -108,8 +108,9 @@ impl<K: Resource, H: Handler<K>> Sink for SummaryInformer<K, H> {
             Ok(event) => event,
             // a list leaves it out too
             Err(why) => {
-                let object = reflector::unreadable_object(line, &why).ok_or(why)?;
-                self.delete(&Key::of(&object));
+                let event = reflector::unreadable_object(line, &why).ok_or(why)?;
+                let object = event.object();
+                self.delete(&Key::of(object));
                 return Ok(WatchProgress::Reached(object.resource_version().to_owned()));
             }
         };

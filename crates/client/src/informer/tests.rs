@@ -146,3 +146,68 @@ async fn factories_that_share_objects_hold_one_of_each_event() {
     assert!(Arc::ptr_eq(&held[0], &held[1]));
     factories.iter().for_each(InformerFactory::close);
 }
+
+/// Records what a follower receives.
+#[derive(Default)]
+struct Recorded(Mutex<Vec<String>>);
+
+impl MetadataFollower for Recorded {
+    fn put(&self, object: &ObjectMeta) {
+        self.0.lock().push(format!("+{}", object.name));
+    }
+
+    fn gone(&self, object: &ObjectMeta) {
+        self.0.lock().push(format!("-{}", object.name));
+    }
+
+    fn whole(&self, uids: &HashSet<String>) {
+        let mut uids: Vec<_> = uids.iter().map(String::as_str).collect();
+        uids.sort_unstable();
+        self.0.lock().push(format!("={}", uids.join("")));
+    }
+}
+
+#[test]
+fn a_follower_of_metadata_receives_objects_that_do_not_decode_too() {
+    let informer = Informer::<ConfigMap>::default();
+    let text = |name: &str, version: u32, data: &str| {
+        format!(
+            r#"{{"metadata":{{"name":"{name}","uid":"{name}","resourceVersion":"{version}"}},"data":{data}}}"#
+        )
+    };
+    let list = |items: &[String]| {
+        let text = format!(r#"{{"metadata":{{"resourceVersion":"9"}},"items":[{}]}}"#, items.join(","));
+        let mut all = HashSet::new();
+        informer.list_page(text.as_bytes(), &mut all).unwrap();
+        informer.list_complete(all, "9");
+    };
+    let event = |type_: &str, object: String| {
+        let line = format!(r#"{{"type":"{type_}","object":{object}}}"#);
+        informer.watch_event(&Bytes::from(line.into_bytes())).unwrap();
+    };
+    let [first, second] = [(); 2].map(|()| Arc::<Recorded>::default());
+    let follow = |recorded: &Arc<Recorded>| -> Arc<dyn MetadataFollower> {
+        let follower: Arc<dyn MetadataFollower> = recorded.clone();
+        informer.follow_metadata(&follower);
+        follower
+    };
+    let received = |recorded: &Recorded| std::mem::take(&mut *recorded.0.lock()).join(" ");
+    let followed = follow(&first);
+    assert_eq!(received(&first), "", "nothing is listed yet");
+    list(&[text("a", 1, "{}"), text("b", 2, "7")]);
+    assert_eq!((received(&first).as_str(), informer.len()), ("+b +a =ab", 1));
+    event("MODIFIED", text("a", 10, "7"));
+    event("MODIFIED", text("b", 11, "{}"));
+    event("ADDED", text("c", 12, "{}"));
+    event("DELETED", text("c", 13, "{}"));
+    assert_eq!((received(&first).as_str(), informer.len()), ("+a +b +c -c", 1));
+    let _second = follow(&second);
+    assert_eq!(received(&second), "+b +a =ab");
+    event("DELETED", text("a", 14, "7"));
+    // b is gone, and another object has its name
+    list(&[text("b", 20, "{}").replace(r#""uid":"b""#, r#""uid":"d""#)]);
+    assert_eq!((received(&first).as_str(), received(&second).as_str()), ("-a +b =d", "-a +b =d"));
+    drop((followed, first));
+    event("ADDED", text("e", 21, "{}"));
+    assert_eq!(received(&second), "+e");
+}

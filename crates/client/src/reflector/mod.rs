@@ -8,7 +8,7 @@
 
 mod unreadable;
 
-pub use unreadable::unreadable_object;
+pub use unreadable::{UnreadableEvent, unreadable_object};
 
 use crate::backoff::Backoff;
 use crate::client::Client;
@@ -16,7 +16,7 @@ use crate::error::Error;
 use crate::key::Key;
 use crate::params::ListParams;
 use crate::resource_api::ResourcePath;
-use api::meta::v1::Status;
+use api::meta::v1::{ObjectMeta, Status};
 use api::{Json, List, from_json_unmanaged};
 use bytes::Bytes;
 use std::collections::HashSet;
@@ -42,15 +42,17 @@ pub struct Page {
     pub version: String,
     /// The continue token; empty for the last page.
     pub next: String,
+    /// The metadata of the items that do not decode.
+    pub unreadable: Vec<ObjectMeta>,
 }
 
 /// Reads a page of a list. Items have no managed fields; one that does not decode is skipped with a warning.
 pub fn page<T: Json>(text: &[u8]) -> Result<(Vec<T>, Page), Error> {
-    let List { metadata, items, .. } = match from_json_unmanaged(text) {
-        Ok(list) => list,
+    let (List { metadata, items, .. }, unreadable) = match from_json_unmanaged(text) {
+        Ok(list) => (list, Vec::new()),
         Err(why) => unreadable::readable_items(text).ok_or(why)?,
     };
-    Ok((items, Page { version: metadata.resource_version, next: metadata.continue_ }))
+    Ok((items, Page { version: metadata.resource_version, next: metadata.continue_, unreadable }))
 }
 
 /// The effect of a watch event.
