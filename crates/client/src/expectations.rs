@@ -49,7 +49,12 @@ impl<K: Resource> WriteTracker<K> {
 
     /// Records that an object was created or updated for a key. The object is the server's answer.
     pub fn wrote(&self, key: &Key, object: &K) {
-        let version = object.resource_version().parse().unwrap_or(0);
+        self.wrote_version(key, object.resource_version());
+    }
+
+    /// The same, by the resource version of the answer.
+    pub fn wrote_version(&self, key: &Key, version: &str) {
+        let version = version.parse().unwrap_or(0);
         let reached = *self.informer.reached().borrow();
         // a write that changes nothing causes no event
         if version > reached.version {

@@ -96,7 +96,9 @@ pub use expectations::WriteTracker;
 pub use factory::{InformerFactory, KnownInformers};
 pub use informer::{Change, Handler, Informer, SummaryInformer};
 pub use key::Key;
-pub use params::{ListParams, Patch, background, foreground, json_value, of_uid, orphan, unchanged};
+pub use params::{
+    ListParams, Patch, Rendered, background, foreground, json_value, of_uid, orphan, unchanged,
+};
 pub use queue::Queue;
 pub use resource_api::{Api, path_of};
 pub use run::{Action, Reconcile};

@@ -4,6 +4,7 @@ use api::meta::v1::{DeleteOptions, Preconditions};
 use api::{Json, Kinded, Resource, to_json};
 use serde_json::Value;
 use std::fmt;
+use std::marker::PhantomData;
 
 /// The objects of a list, a watch or a delete of a collection; the default is all.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -116,6 +117,18 @@ impl Patch {
 pub fn json_value(value: &impl Json) -> Value {
     // the codec writes JSON
     serde_json::from_slice(&to_json(value)).unwrap_or_default()
+}
+
+/// An object as the body of requests, for those who create many that are the same.
+pub struct Rendered<K> {
+    pub(crate) body: Vec<u8>,
+    kind: PhantomData<fn() -> K>,
+}
+
+impl<K: Kinded> Rendered<K> {
+    pub fn new(object: &K) -> Self {
+        Rendered { body: body(object), kind: PhantomData }
+    }
 }
 
 /// The JSON of an object with its kind, which objects from lists and new ones do not name.

@@ -2,9 +2,9 @@
 
 use crate::client::{Client, Lines};
 use crate::error::{Error, unless};
-use crate::params::{ListParams, Patch, PathSegment, Query, body};
-use api::meta::v1::{DeleteOptions, PartialObjectMetadata};
-use api::{Json, Kinded, List, Resource, from_json, to_json};
+use crate::params::{ListParams, Patch, PathSegment, Query, Rendered, body};
+use api::meta::v1::{DeleteOptions, ObjectMeta, PartialObjectMetadata};
+use api::{Json, Kinded, List, Resource, from_json, metadata_from_json, to_json};
 use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{Method, Request};
@@ -67,6 +67,13 @@ impl<K: Resource> Api<K> {
     pub async fn create(&self, object: &K) -> Result<K, Error> {
         let request = self.resource.request(Method::POST, Query::new(&self.resource.path), body(object))?;
         self.resource.client.request(request).await
+    }
+
+    /// Creates an object of which only the metadata is decoded, without managed fields.
+    pub async fn create_rendered(&self, object: &Rendered<K>) -> Result<ObjectMeta, Error> {
+        let path = Query::new(&self.resource.path);
+        let request = self.resource.request(Method::POST, path, object.body.clone())?;
+        Ok(metadata_from_json(&self.resource.client.request_bytes(request).await?)?)
     }
 
     /// Creates an object without decoding what the server made of it.

@@ -83,6 +83,11 @@ async fn verbs_build_their_requests() {
     let written = r#"{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a","#;
     pods.create(&pod("a")).await.unwrap();
     assert!(sent().starts_with(&format!("POST {PODS} json json {written}")));
+    let rendered = Rendered::new(&pod("a"));
+    for _ in 0..2 {
+        pods.create_rendered(&rendered).await.unwrap();
+        assert!(sent().starts_with(&format!("POST {PODS} json json {written}")));
+    }
     pods.replace(&pod("a")).await.unwrap();
     assert!(sent().starts_with(&format!("PUT {PODS}/a json json {written}")));
     pods.replace_status(&pod("a")).await.unwrap();
@@ -128,6 +133,17 @@ async fn metadata_is_requested_in_its_own_form() {
         format!("GET /api/v1/nodes/n {form};g=meta.k8s.io;v=v1"),
     ];
     assert_eq!(*requests.lock(), expected);
+}
+
+#[tokio::test]
+async fn a_rendered_object_is_created_for_its_metadata() {
+    let answer = r#"{"kind":"Pod","metadata":{"name":"a-1","resourceVersion":"8","managedFields":[{"manager":"m"}]},"spec":{"x":[]}}"#;
+    let pods: Api<Pod> = Api::all(&server(201, answer).0);
+    let created = pods.create_rendered(&Rendered::new(&pod(""))).await.unwrap();
+    assert_eq!((&*created.name, &*created.resource_version), ("a-1", "8"));
+    assert!(created.managed_fields.is_empty());
+    let pods: Api<Pod> = Api::all(&server(201, "nonsense").0);
+    assert!(matches!(pods.create_rendered(&Rendered::new(&pod("a"))).await, Err(Error::Decode(_))));
 }
 
 #[tokio::test]

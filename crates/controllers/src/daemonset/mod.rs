@@ -14,7 +14,7 @@ mod status;
 
 use crate::Context;
 use crate::controller_ref::{self, Claims};
-use crate::pods::{Pods, slow_start, state};
+use crate::pods::{Pods, rendered, slow_start, state};
 use crate::revisions::{HASH_LABEL, History, Revisions};
 use api::apps::v1::{DaemonSet, DaemonSetStatus};
 use api::core::v1::{Node, Pod};
@@ -207,7 +207,7 @@ impl DaemonSets {
             let base = pod::base(set, hash, &self.context.names);
             slow_start(plan.make.len(), |at| {
                 let pod = pod::for_node(&base, &plan.make[at]);
-                async move { self.pods.create(set, &pod).await.map(drop) }
+                async move { self.pods.create(set, &rendered(&pod)?).await.map(drop) }
             })
             .await
             .1

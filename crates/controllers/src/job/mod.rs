@@ -27,7 +27,7 @@ pub use conditions::{Outcome, outcome};
 
 use crate::Context;
 use crate::controller_ref::{self, Claims};
-use crate::pods::{Pods, slow_start, state, template};
+use crate::pods::{Pods, rendered, slow_start, state, template};
 use api::batch::v1::{Job, JobSpec, JobStatus};
 use api::core::v1::{Container, EnvVar, EnvVarSource, ObjectFieldSelector, Pod};
 use api::{Resource, Time};
@@ -283,12 +283,20 @@ impl Jobs {
         if !finalizers.contains(&self.tracking.finalizer) {
             finalizers.push(self.tracking.finalizer.clone());
         }
-        let base = &base;
+        let alike = match indexes.contains(&None).then(|| rendered(&base)).transpose() {
+            Ok(pod) => pod,
+            Err(why) => return (0, Some(why)),
+        };
+        let (base, alike) = (&base, alike.as_ref());
         slow_start(indexes.len(), |at| async move {
-            match indexes[at] {
-                None => self.pods.create(job, base).await.map(drop),
-                Some(index) => self.pods.create(job, &self.with_index(base, job, index)).await.map(drop),
-            }
+            let created = match (indexes[at], alike) {
+                (Some(index), _) => {
+                    self.pods.create(job, &rendered(&self.with_index(base, job, index))?).await
+                }
+                (None, Some(pod)) => self.pods.create(job, pod).await,
+                (None, None) => self.pods.create(job, &rendered(base)?).await,
+            };
+            created.map(drop)
         })
         .await
     }

@@ -13,12 +13,21 @@ pub use slow_start::slow_start;
 use crate::Context;
 use api::Resource;
 use api::core::v1::Pod;
-use client::{Api, EventType, Failure, Key, WriteTracker, is_terminating, unless};
+use api::meta::v1::ObjectMeta;
+use client::{Api, EventType, Failure, Key, Rendered, WriteTracker, is_terminating, unless};
 
 /// Creates and deletes pods for owners, with events, and tracks these writes.
 pub struct Pods {
     context: Context,
     written: WriteTracker<Pod>,
+}
+
+/// A pod as the body of the requests that create it: once for all pods of a template.
+pub fn rendered(pod: &Pod) -> Result<Rendered<Pod>, Failure> {
+    if pod.metadata.labels.is_empty() {
+        return Err(Failure::Other("unable to create pods, no labels".to_owned()));
+    }
+    Ok(Rendered::new(pod))
 }
 
 impl Pods {
@@ -32,11 +41,15 @@ impl Pods {
     }
 
     /// Creates a pod for an owner, and records an event. `None` if the namespace is terminating: a retry would fail, too.
-    pub async fn create<O: Resource>(&self, owner: &O, pod: &Pod) -> Result<Option<Pod>, Failure> {
+    pub async fn create<O: Resource>(
+        &self,
+        owner: &O,
+        pod: &Rendered<Pod>,
+    ) -> Result<Option<ObjectMeta>, Failure> {
         let created = self.make(owner, pod).await;
         match &created {
             Ok(Some(created)) => {
-                let message = format!("Created pod: {}", created.name());
+                let message = format!("Created pod: {}", created.name);
                 self.context.events.record(owner, EventType::Normal, "SuccessfulCreate", message);
             }
             Ok(None) => {}
@@ -50,13 +63,14 @@ impl Pods {
     }
 
     /// Creates a pod without an event.
-    pub async fn make<O: Resource>(&self, owner: &O, pod: &Pod) -> Result<Option<Pod>, Failure> {
-        if pod.metadata.labels.is_empty() {
-            return Err(Failure::Other("unable to create pods, no labels".to_owned()));
-        }
-        match Api::<Pod>::beside(&self.context.client, owner).create(pod).await {
+    pub async fn make<O: Resource>(
+        &self,
+        owner: &O,
+        pod: &Rendered<Pod>,
+    ) -> Result<Option<ObjectMeta>, Failure> {
+        match Api::<Pod>::beside(&self.context.client, owner).create_rendered(pod).await {
             Ok(created) => {
-                self.written.wrote(&Key::of(owner), &created);
+                self.written.wrote_version(&Key::of(owner), &created.resource_version);
                 Ok(Some(created))
             }
             Err(why) if is_terminating(&why) => Ok(None),

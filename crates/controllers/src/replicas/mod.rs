@@ -15,7 +15,7 @@ use crate::Context;
 use crate::controller_ref::{self, Claims};
 use crate::pods::state::is_active;
 use crate::pods::template::pod_for;
-use crate::pods::{Pods, slow_start};
+use crate::pods::{Pods, rendered, slow_start};
 use api::core::v1::Pod;
 use client::{Action, Failure, Informer, Key, Queue, Reconcile, WriteTracker, retry_on_conflict, run};
 use futures_util::future::join_all;
@@ -155,7 +155,7 @@ impl<K: ReplicaKind> Sets<K> {
                 let Some(template) = set.template() else {
                     return Err(Failure::Other("there is no template".to_owned()));
                 };
-                let pod = pod_for(set, template);
+                let pod = rendered(&pod_for(set, template))?;
                 let created = AtomicBool::new(false);
                 let (_, failed) = slow_start(count, |_| async {
                     if self.pods.create(set, &pod).await?.is_some() {

@@ -11,7 +11,7 @@ mod view;
 
 use crate::Context;
 use crate::controller_ref::{self, Claims};
-use crate::pods::{Pods, slow_start};
+use crate::pods::{Pods, rendered, slow_start};
 use crate::revisions::{self, History, Revisions};
 use api::Resource;
 use api::apps::v1::{StatefulSet, StatefulSetStatus};
@@ -183,10 +183,11 @@ impl StatefulSets {
             true => self.labels.pod(view.set, &view.set.spec.template, view.update, ordinal),
             false => self.labels.pod(view.set, before, view.current, ordinal),
         };
-        let created = match self.provide(view.set, &pod, ordinal).await {
-            Ok(()) => self.pods.make(view.set, &pod).await,
-            Err(why) => Err(why),
+        let created = async {
+            self.provide(view.set, &pod, ordinal).await?;
+            self.pods.make(view.set, &rendered(&pod)?).await
         };
+        let created = created.await;
         match created {
             Ok(Some(_)) => self.record(view.set, &pod, "create", None),
             Ok(None) => return Err(Failure::Other("the namespace is terminating".to_owned())),
