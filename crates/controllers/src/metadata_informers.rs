@@ -188,6 +188,8 @@ impl MetadataInformers {
             }
             stays && !anew
         });
+        // listeners queue work: in the same order each time
+        ended.sort_by_cached_key(|resource| resource.path(""));
         for resource in &ended {
             listeners.iter().for_each(|listener| listener.ended(resource));
         }

@@ -27,7 +27,7 @@ use fit::{Fit, Placement};
 use futures_util::future::join_all;
 use parking_lot::RwLock;
 use plan::{Plan, View};
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -74,10 +74,10 @@ fn selector(set: &DaemonSet) -> Option<Selector> {
     controller_ref::selector(set.spec.selector.as_deref())
 }
 
-/// The placements of all sets, against which changed nodes are evaluated.
+/// The placements of all sets, against which changed nodes are evaluated, in the order in which sets are queued.
 #[derive(Clone, Default)]
 struct Placements {
-    by_set: Arc<RwLock<HashMap<Key, Placement>>>,
+    by_set: Arc<RwLock<BTreeMap<Key, Placement>>>,
 }
 
 impl Placements {
