@@ -3,6 +3,7 @@
 //! Every pod of the cluster has one, so it holds only what is read from pods that are assigned already. What only the
 //! pod being scheduled needs is prepared by its cycle.
 
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, LazyLock};
 
 use api::Time;
@@ -24,7 +25,7 @@ pub struct PodInfo {
     labels: Arc<Labels>,
     priority: i32,
     is_terminating: bool,
-    pub start_time: Option<Time>,
+    start_time: StartTime,
     /// The volumes that plugins read.
     pub volumes: Box<[Volume]>,
     /// What the node must have free for it.
@@ -35,6 +36,26 @@ pub struct PodInfo {
     pub host_ports: Box<[HostPort]>,
     /// `None` for a pod without affinity to pods.
     affinity: Option<Arc<AffinityTerms>>,
+}
+
+/// When a pod started, in Unix seconds.
+#[derive(Debug)]
+struct StartTime(AtomicI64);
+
+impl StartTime {
+    fn of(started: Option<Time>) -> Self {
+        StartTime(AtomicI64::new(StartTime::seconds(started)))
+    }
+
+    fn seconds(started: Option<Time>) -> i64 {
+        started.map_or(i64::MAX, |time| time.unix_seconds())
+    }
+}
+
+impl Clone for StartTime {
+    fn clone(&self) -> Self {
+        StartTime(AtomicI64::new(self.0.load(Ordering::Relaxed)))
+    }
 }
 
 /// The affinity and anti-affinity of a pod to other pods.
@@ -77,7 +98,7 @@ impl PodInfo {
             labels: Arc::new(pod.metadata.labels.clone()),
             priority: pod.spec.priority.unwrap_or(0),
             is_terminating: pod.metadata.deletion_timestamp.is_some(),
-            start_time: pod.status.start_time,
+            start_time: StartTime::of(pod.status.start_time),
             volumes: pod.spec.volumes.iter().filter(|volume| is_read(volume)).cloned().collect(),
             requests,
             non_zero_milli_cpu,
@@ -130,6 +151,17 @@ impl PodInfo {
 
     pub fn is_terminating(&self) -> bool {
         self.is_terminating
+    }
+
+    /// When it started, in Unix seconds; a pod that has not started counts as started last.
+    pub fn start_time(&self) -> i64 {
+        self.start_time.0.load(Ordering::Relaxed)
+    }
+
+    /// Takes the start over from the status, in all places that hold the pod. Its node does not change with it: every pod
+    /// starts once, and only preemption compares starts.
+    pub fn set_start_time(&self, started: Option<Time>) {
+        self.start_time.0.store(StartTime::seconds(started), Ordering::Relaxed);
     }
 
     /// Whether it has affinity or anti-affinity to pods.

@@ -294,6 +294,7 @@ impl Snapshot {
         match self.pods.get_mut(&*pod.metadata.uid) {
             Some(known) if *known.node == *pod.spec.node_name && is_same(&known.info) => {
                 known.assumed = false;
+                known.info.set_start_time(pod.status.start_time);
             }
             _ => {
                 let node = self.node_names.intern(&*pod.spec.node_name);
@@ -483,11 +484,11 @@ fn mounted_claims(pod: &PodInfo) -> impl Iterator<Item = String> {
     claims.map(move |claim| format!("{namespace}/{}", claim.claim_name))
 }
 
-/// Whether nothing changed of an assigned pod that cycles of others read. Its other parts never change.
+/// Whether nothing changed of an assigned pod that cycles of others read, but for its start, which needs no change of its
+/// node. Its other parts never change.
 fn is_same(known: &PodInfo, new: &Pod) -> bool {
     *known.labels() == new.metadata.labels
         && known.is_terminating() == new.metadata.deletion_timestamp.is_some()
-        && known.start_time == new.status.start_time
 }
 
 #[cfg(test)]
@@ -528,6 +529,23 @@ mod tests {
         assert_eq!(snapshot.node("b").unwrap().pods.len(), 1);
         snapshot.remove_pod("p");
         assert!(snapshot.node("b").unwrap().pods.is_empty());
+    }
+
+    #[test]
+    fn the_start_of_a_pod_is_no_change_of_its_node() {
+        let mut snapshot = Snapshot::new();
+        snapshot.set_node(node("a", "1"));
+        snapshot.set_pod(pod("p", "a"));
+        let generation = snapshot.generation();
+        let start = |snapshot: &Snapshot| snapshot.node("a").unwrap().pods[0].start_time();
+        assert_eq!(start(&snapshot), i64::MAX);
+        let mut started = (*pod("p", "a")).clone();
+        started.status.start_time = Some(api::Time(7));
+        snapshot.set_pod(Arc::new(started.clone()));
+        assert_eq!((start(&snapshot), snapshot.generation()), (7, generation));
+        started.metadata.labels.insert("a".to_owned(), "b".to_owned());
+        snapshot.set_pod(Arc::new(started));
+        assert!(start(&snapshot) == 7 && snapshot.generation() > generation);
     }
 
     #[test]

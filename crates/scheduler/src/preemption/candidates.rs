@@ -19,22 +19,19 @@ fn rank(candidate: &Candidate) -> (usize, i32, i64, usize) {
 fn earliest_start(candidate: &Candidate) -> i64 {
     let highest = candidate.victims.iter().map(|pod| pod.priority()).max();
     let most = candidate.victims.iter().filter(|pod| Some(pod.priority()) == highest);
-    most.map(|pod| start_time(pod)).min().unwrap_or(i64::MIN)
-}
-
-/// When a pod started; one that has not started counts as started last.
-pub fn start_time(pod: &PodInfo) -> i64 {
-    pod.start_time.map_or(i64::MAX, |time| time.unix_seconds())
+    most.map(|pod| pod.start_time()).min().unwrap_or(i64::MIN)
 }
 
 /// The best candidate, and the nodes that are as good. Of equal ranks, the one whose victims started last.
 pub fn pick(candidates: Vec<Candidate>) -> Option<(Candidate, Vec<String>)> {
     let least = candidates.iter().map(rank).min()?;
-    let mut best: Vec<Candidate> = candidates.into_iter().filter(|one| rank(one) == least).collect();
-    let latest = best.iter().map(earliest_start).max()?;
-    best.retain(|one| earliest_start(one) == latest);
-    let names = best.iter().map(|one| one.node.clone()).collect();
-    Some((best.swap_remove(0), names))
+    let best = candidates.into_iter().filter(|one| rank(one) == least);
+    // read once: victims may start meanwhile
+    let mut best: Vec<(i64, Candidate)> = best.map(|one| (earliest_start(&one), one)).collect();
+    let latest = best.iter().map(|(start, _)| *start).max()?;
+    best.retain(|(start, _)| *start == latest);
+    let names = best.iter().map(|(_, one)| one.node.clone()).collect();
+    Some((best.swap_remove(0).1, names))
 }
 
 #[cfg(test)]

@@ -10,7 +10,6 @@ use crate::extender::Candidate;
 use crate::framework::Rejection;
 use crate::node_info::NodeInfo;
 use crate::pod_info::PodInfo;
-use crate::preemption::candidates::start_time;
 use crate::selector::LabelMatcher;
 
 /// Removes all pods of lower priority and puts back those that may stay. The state is as before afterwards.
@@ -66,7 +65,7 @@ impl Trial<'_, '_> {
     fn find(&mut self, mut potential: Vec<Arc<PodInfo>>) -> Result<Candidate, Rejection> {
         let fits = self.evaluation.filter_with_nominated(self.state, &self.node);
         fits.map_err(|error| Rejection::clone(&error.rejection))?;
-        potential.sort_by_key(|pod| (std::cmp::Reverse(pod.priority()), start_time(pod)));
+        potential.sort_by_cached_key(|pod| (std::cmp::Reverse(pod.priority()), pod.start_time()));
         let budgets = self.evaluation.snapshot.workloads.budgets.values();
         let (violating, others) = split_by_budgets(&potential, budgets.map(|budget| &**budget));
         let mut candidate =
