@@ -7,12 +7,16 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 	"time"
 )
 
-const leases = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases?limit=1"
+const (
+	leases = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases?limit=1"
+	pods   = "/api/v1/namespaces/default/pods"
+)
 
 // scale is a load of many pods: Deployments of equal size.
 type scale struct{ nodes, pods, deployments int }
@@ -90,6 +94,63 @@ func (c *cluster) available() (int, error) {
 	return sum, err
 }
 
+// starts is when pods ran, in the whole seconds of their statuses.
+type starts struct {
+	pods int
+	// last is the second in which the last pod began to run.
+	last time.Time
+	// longest is the most time of a pod from its creation.
+	longest time.Duration
+}
+
+// running reads when the pods of the Deployments ran. It is one list, after the measurement: a watch of all pods would
+// cost the server more than it measures.
+func (c *cluster) running() (starts, error) {
+	var all starts
+	for next := ""; ; {
+		var page struct {
+			Metadata struct{ Continue string }
+			Items    []struct {
+				Metadata struct {
+					Name              string
+					CreationTimestamp time.Time
+				}
+				Status struct {
+					Phase             string
+					ContainerStatuses []struct {
+						State struct {
+							Running *struct{ StartedAt time.Time }
+						}
+					}
+				}
+			}
+		}
+		path := pods + "?limit=500&continue=" + url.QueryEscape(next)
+		if err := c.get(path, func(body io.Reader) error { return json.NewDecoder(body).Decode(&page) }); err != nil {
+			return all, err
+		}
+		for _, pod := range page.Items {
+			if pod.Status.Phase != "Running" {
+				return all, fmt.Errorf("pod %s is %s", pod.Metadata.Name, pod.Status.Phase)
+			}
+			all.pods++
+			for _, container := range pod.Status.ContainerStatuses {
+				if container.State.Running == nil {
+					continue
+				}
+				started := container.State.Running.StartedAt
+				if started.After(all.last) {
+					all.last = started
+				}
+				all.longest = max(all.longest, started.Sub(pod.Metadata.CreationTimestamp))
+			}
+		}
+		if next = page.Metadata.Continue; next == "" {
+			return all, nil
+		}
+	}
+}
+
 func (c *cluster) createScaled(name string, replicas int) error {
 	labels := map[string]any{"app": name}
 	container := map[string]any{"name": "web", "image": "example.com/web:1"}
@@ -119,7 +180,8 @@ func (c *cluster) createScaled(name string, replicas int) error {
 	return nil
 }
 
-// run prints how long the nodes and the pods of a load take, and what they cost.
+// run prints how long the nodes and the pods of a load take, until they run and until their Deployments count them, and
+// what they cost.
 func (s scale) run(c *cluster, began time.Time) error {
 	if err := until(c.leaseCount, s.nodes); err != nil {
 		return err
@@ -145,10 +207,20 @@ func (s scale) run(c *cluster, began time.Time) error {
 	if err != nil {
 		return err
 	}
-	fmt.Println("| nodes | until they have leases s | MB | pods | Deployments | until Available s | pods per s | CPU ms per pod | MB | kB per pod |")
-	fmt.Println("|---|---|---|---|---|---|---|---|---|---|")
-	fmt.Printf("| %d | %.1f | %.0f | %d | %d | %.1f | %.0f | %.2f | %.0f | %.1f |\n",
-		s.nodes, up.Seconds(), idle.megabytes, all, s.deployments, took.Seconds(), float64(all)/took.Seconds(),
+	started, err := c.running()
+	if err != nil {
+		return err
+	}
+	if started.pods != all || started.last.IsZero() {
+		return fmt.Errorf("%d pods run, not %d", started.pods, all)
+	}
+	// the last pod began within that second
+	ran := started.last.Add(time.Second).Sub(created)
+	fmt.Println("| nodes | until they have leases s | MB | pods | Deployments | until Running s (at most) | longest start of a pod s (±1) | until Available s | pods per s | CPU ms per pod | MB | kB per pod |")
+	fmt.Println("|---|---|---|---|---|---|---|---|---|---|---|---|")
+	fmt.Printf("| %d | %.1f | %.0f | %d | %d | %.1f | %.0f | %.1f | %.0f | %.2f | %.0f | %.1f |\n",
+		s.nodes, up.Seconds(), idle.megabytes, all, s.deployments, ran.Seconds(), started.longest.Seconds(),
+		took.Seconds(), float64(all)/took.Seconds(),
 		(used.cpuSeconds-idle.cpuSeconds)*1000/float64(all), used.megabytes,
 		(used.megabytes-idle.megabytes)*1000/float64(all))
 	return nil
