@@ -6,6 +6,7 @@
 //! | [`fields`] | its reader: all mistakes, no unknown fields |
 //! | [`expression`] | paths in selectors and delays |
 //! | [`template`] | the text of a status |
+//! | [`functions`] | the general functions of templates |
 //! | [`runner`] | chooses stages for objects, waits, and writes |
 //!
 //! Where there are stages for pods, they alone change the pods of simulated nodes; likewise for nodes, whose leases are
@@ -13,6 +14,7 @@
 
 pub mod expression;
 pub mod fields;
+pub mod functions;
 pub mod runner;
 pub mod stage;
 pub mod template;

@@ -3,8 +3,8 @@
 //! An object has one stage at a time. While a stage waits, another version of the object changes nothing unless the
 //! stage no longer matches; while it is written, the object is left alone.
 
+use super::functions::text;
 use super::stage::{Stage, StageKind};
-use super::template::text;
 use crate::events::NodeEvents;
 use api::core::v1::{Node, Pod};
 use api::meta::v1::DeleteOptions;

@@ -2,7 +2,8 @@
 
 use super::expression::Expression;
 use super::fields::Fields;
-use super::template::{self, Template};
+use super::functions;
+use super::template::Template;
 use schema::time::{parse_duration, to_unix};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -290,7 +291,7 @@ fn next(spec: &mut Fields<'_>, errors: &mut Vec<String>) -> Next {
 /// A template all of whose functions exist.
 fn parse_template(text: &str) -> Result<Template, String> {
     let template = Template::parse(text)?;
-    let is_known = |name: &&str| template::FUNCTIONS.contains(name) || CLUSTER_FUNCTIONS.contains(name);
+    let is_known = |name: &&str| functions::FUNCTIONS.contains(name) || CLUSTER_FUNCTIONS.contains(name);
     let unknown = template.functions().into_iter().find(|it| !is_known(it)).map(str::to_owned);
     match unknown {
         Some(name) => Err(format!("the function {name:?} is not understood")),
