@@ -4,8 +4,23 @@ use serde_json::{Map, Value, json};
 
 /// The names of the functions of [`call`].
 pub const FUNCTIONS: &[&str] = &[
-    "or", "and", "not", "eq", "ne", "lt", "le", "gt", "ge", "len", "index", "print", "printf", "Quote",
+    "or",
+    "and",
+    "not",
+    "eq",
+    "ne",
+    "lt",
+    "le",
+    "gt",
+    "ge",
+    "len",
+    "index",
+    "print",
+    "printf",
+    "Quote",
     "YAML",
+    "dict",
+    "NodeConditions",
 ];
 
 /// Calls one of them.
@@ -51,10 +66,29 @@ pub fn call(name: &str, arguments: &[Value]) -> Result<Value, String> {
         ("print", _) => Ok(json!(arguments.iter().map(text).collect::<String>())),
         ("printf", [Value::String(format), rest @ ..]) => printf(format, rest).map(Value::String),
         ("Quote", [of]) => Ok(json!(Value::String(text(of)).to_string())),
+        // a last key without a value has an empty one
+        ("dict", pairs) => {
+            let pair = |it: &[Value]| (text(&it[0]), it.get(1).cloned().unwrap_or_else(|| json!("")));
+            Ok(Value::Object(pairs.chunks(2).map(pair).collect()))
+        }
+        ("NodeConditions", []) => Ok(node_conditions()),
         ("YAML", [of]) => Ok(json!(yaml(of, 0))),
         ("YAML", [of, indent]) => Ok(json!(yaml(of, indent.as_u64().unwrap_or(0)))),
         _ => Err(format!("the function {name:?} with {} arguments is not understood", arguments.len())),
     }
+}
+
+/// The conditions of a node that is well.
+fn node_conditions() -> Value {
+    let conditions = [
+        ("Ready", "True", "KubeletReady", "kubelet is posting ready status"),
+        ("MemoryPressure", "False", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
+        ("DiskPressure", "False", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
+        ("PIDPressure", "False", "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
+        ("NetworkUnavailable", "False", "RouteCreated", "RouteController created a route"),
+    ];
+    let condition = |(kind, status, reason, message)| json!({"type": kind, "status": status, "reason": reason, "message": message});
+    Value::Array(conditions.map(condition).to_vec())
 }
 
 /// A value as YAML, each line of it indented by levels of two spaces. JSON on one line is YAML, too.

@@ -364,6 +364,72 @@ mod tests {
         assert_eq!(stage.delay(&pod("1970-01-01T00:00:12Z"), 10, 0.0), Duration::from_secs(2));
     }
 
+    /// The status that a stage gives an object.
+    fn status(spec: Value, object: &Value) -> Value {
+        let template = read(spec).unwrap().next.status.unwrap();
+        let functions = |name: &str, _: &[Value]| match name {
+            "Now" => Some(Ok(json!("2020-01-01T00:00:00Z"))),
+            "NodeIP" => Some(Ok(json!("10.0.0.1"))),
+            _ => None,
+        };
+        let rendered = template.render(object, &functions).unwrap();
+        let document = schema::yaml::parse(rendered.as_bytes(), schema::yaml::Limits::default()).unwrap();
+        serde_json::from_slice(&schema::encode::untyped(&document.value)).unwrap()
+    }
+
+    #[test]
+    fn a_stage_of_nodes_that_become_ready_has_all_conditions() {
+        let template = "{{ $at := Now }}\n{{ $since := or .metadata.creationTimestamp $at }}\nconditions:\n\
+            {{ range NodeConditions }}\n- type: {{ .type | Quote }}\n  status: {{ .status | Quote }}\n  \
+            reason: {{ .reason | Quote }}\n  message: {{ .message | Quote }}\n  \
+            lastHeartbeatTime: {{ $at | Quote }}\n  lastTransitionTime: {{ $since | Quote }}\n{{ end }}\n\
+            addresses:\n{{ with .status.addresses }}\n{{ YAML . 1 }}\n{{ else }}\n\
+            - {type: InternalIP, address: {{ NodeIP | Quote }}}\n{{ end }}\nphase: Running\n";
+        let spec = json!({
+            "resourceRef": {"apiGroup": "v1", "kind": "Node"},
+            "selector": {"matchExpressions": [{
+                "key": ".status.conditions.[] | select( .type == \"Ready\" ) | .status",
+                "operator": "NotIn", "values": ["True"],
+            }]},
+            "next": {"statusTemplate": template},
+        });
+        let stage = read(spec.clone()).unwrap();
+        let node = json!({"metadata": {"name": "n", "creationTimestamp": "2019-01-01T00:00:00Z"}});
+        assert!(stage.matches(&node));
+        let status = status(spec, &node);
+        assert_eq!(status["conditions"].as_array().unwrap().len(), 5);
+        assert_eq!(
+            status["conditions"][0],
+            json!({
+                "type": "Ready", "status": "True", "reason": "KubeletReady",
+                "message": "kubelet is posting ready status",
+                "lastHeartbeatTime": "2020-01-01T00:00:00Z", "lastTransitionTime": "2019-01-01T00:00:00Z",
+            })
+        );
+        assert_eq!(status["addresses"], json!([{"type": "InternalIP", "address": "10.0.0.1"}]));
+        assert!(!stage.matches(&json!({ "status": status })));
+    }
+
+    #[test]
+    fn a_stage_of_pods_that_fail_reads_annotations_that_may_be_absent() {
+        let template = "{{ $notes := or .metadata.annotations dict }}\n\
+            {{ $code := or ( index $notes \"example.org/code\" ) 1 }}\n\
+            {{ $only := or ( index $notes \"example.org/container\" ) \"\" }}\ncontainerStatuses:\n\
+            {{ range $at, $it := .spec.containers }}\n- name: {{ $it.name | Quote }}\n  state:\n\
+            {{ if or ( not $only ) ( eq $it.name $only ) }}\n    terminated: {exitCode: {{ $code }}}\n\
+            {{ else }}\n    running: {}\n{{ end }}\n{{ end }}\nphase: Failed\n";
+        let spec = json!({"resourceRef": {"kind": "Pod"}, "next": {"statusTemplate": template}});
+        let pod = |annotations: Value| json!({"metadata": {"annotations": annotations}, "spec": {"containers": [{"name": "a"}, {"name": "b"}]}});
+        let failed = |code: i32| json!({"terminated": {"exitCode": code}});
+        let states = |annotations: Value| {
+            let status = status(spec.clone(), &pod(annotations));
+            [0, 1].map(|at: usize| status["containerStatuses"][at]["state"].clone())
+        };
+        assert_eq!(states(Value::Null), [failed(1), failed(1)]);
+        let annotations = json!({"example.org/code": "3", "example.org/container": "b"});
+        assert_eq!(states(annotations), [json!({"running": {}}), failed(3)]);
+    }
+
     #[test]
     fn finalizers_come_and_go() {
         let finalizers = read(valid()).unwrap().next.finalizers.unwrap();

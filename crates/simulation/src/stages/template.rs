@@ -512,6 +512,12 @@ mod tests {
             ("{{ NodeIPWith ( or .spec.nodeName .metadata.name ) | Quote }}", "\"ip of web\""),
             ("{{ index .metadata.labels \"b\" }}{{ (index .spec.containers 0).image }}", "2i"),
             ("{{ printf \"%s-%d%%\" .metadata.name 3 }}", "web-3%"),
+            ("{{ $none := dict }}{{ or (index (or .metadata.none $none) \"a\") \"b\" }}", "b"),
+            ("{{ (dict \"a\" 1 \"b\").a }}{{ YAML (dict 2 \"x\" \"c\") }}", "1\"2\": \"x\"\n\"c\": \"\"\n"),
+            (
+                "{{ range NodeConditions }}{{ .type }}={{ .status }} {{ end }}",
+                "Ready=True MemoryPressure=False DiskPressure=False PIDPressure=False NetworkUnavailable=False ",
+            ),
             ("{{ $a := 1 }}{{ if true }}{{ $a = 2 }}{{ end }}{{ $a }}", "2"),
             ("{{ if and (not .spec.hostNetwork) (gt (len .spec.containers) 1) }}y{{ end }}", "y"),
         ] {
