@@ -208,6 +208,33 @@ async fn rules_of_faults_meet_every_renewal() {
     assert!((355..=362).contains(&matched), "{faults}");
 }
 
+#[tokio::test]
+async fn an_autoscaler_has_the_usage_of_simulated_pods() {
+    let directory = TempDir::new().unwrap();
+    let _process = start_with(directory.path(), &["--nodes", "1"]);
+    let caller = caller(directory.path());
+    clock(directory.path(), &["settle"]);
+    let mut template = template();
+    template["spec"]["restartPolicy"] = json!("Always");
+    template["spec"]["containers"][0]["resources"] = json!({"requests": {"cpu": "100m"}});
+    template["metadata"]["annotations"] = json!({"simulation.pintle.io/usage-cpu": "90m"});
+    let deployment = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"},
+        "spec": {"selector": {"matchLabels": {"app": "a"}}, "template": template}});
+    post(&caller, "/apis/apps/v1/namespaces/default/deployments", deployment).await;
+    let autoscaler = json!({"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "metadata": {"name": "web"},
+        "spec": {"scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}, "maxReplicas": 3,
+                 "metrics": [{"type": "Resource", "resource": {"name": "cpu",
+                     "target": {"type": "Utilization", "averageUtilization": 20}}}]}});
+    post(&caller, "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers", autoscaler).await;
+    let changes = clock(directory.path(), &["advance", "10m"]);
+    let caller = components::caller(directory.path());
+    assert_eq!(list(&caller, PODS).await.len(), 3, "{changes}");
+    let autoscalers = list(&caller, "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers").await;
+    assert_eq!(condition(&autoscalers[0], "ScalingActive")["status"], "True");
+    let usage = &autoscalers[0]["status"]["currentMetrics"][0]["resource"]["current"];
+    assert_eq!(usage["averageValue"], "90m");
+}
+
 /// A time of the API in microseconds.
 fn micros(time: &str) -> i64 {
     let whole = time.strip_suffix('Z').unwrap();

@@ -10,8 +10,12 @@ const API_SERVICE: &str = "/apis/apiregistration.k8s.io/v1/apiservices/v1beta1.m
 const ROLE: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles/system:aggregated-metrics-reader";
 const BINDINGS: &str = "/apis/rbac.authorization.k8s.io/v1/namespaces/default/rolebindings";
 
-/// An agent whose pods `p` and `q` use more with each request.
+/// An agent whose pods `p` and `q` use more with each request, as its counters of CPU say.
 async fn agent() -> HttpsServer {
+    agent_with(|cores| json!({"usageNanoCores": cores, "usageCoreNanoSeconds": cores})).await
+}
+
+async fn agent_with(cpu: impl Fn(u64) -> Value + Send + Sync + 'static) -> HttpsServer {
     let requests = AtomicU64::new(0);
     HttpsServer::start(move |request: &ReceivedRequest| {
         if request.path != "/stats/summary?only_cpu_and_memory=true" {
@@ -20,7 +24,9 @@ async fn agent() -> HttpsServer {
         let turn = requests.fetch_add(1, Ordering::SeqCst) + 1;
         let usage = |cores: u64, bytes: u64| {
             let time = "2026-11-17T10:00:00Z";
-            json!({"cpu": {"time": time, "usageNanoCores": cores}, "memory": {"time": time, "workingSetBytes": bytes}})
+            let mut cpu = cpu(cores);
+            cpu["time"] = json!(time);
+            json!({"cpu": cpu, "memory": {"time": time, "workingSetBytes": bytes}})
         };
         let container = |name: &str, cores: u64| {
             let mut container = usage(cores, 1 << 20);
@@ -171,6 +177,15 @@ async fn metrics_are_served_where_a_component_wants_them() {
     assert!(groups["groups"].as_array().unwrap().iter().any(|it| it["name"] == "metrics.k8s.io"));
     let schema = cluster.get(&format!("/openapi/v3{API}")).await.code(200).text();
     assert!(schema.contains("io.k8s.metrics.pkg.apis.metrics.v1beta1.PodMetrics"), "{schema}");
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn an_agent_that_reports_rates_alone_gets_one_request() {
+    let agent = agent_with(|cores| json!({ "usageNanoCores": cores })).await;
+    let cluster = cluster_with(&agent, options()).await;
+    let node = cluster.read(&format!("{API}/nodes/n")).await;
+    assert_eq!((agent.count(), &node["usage"]["cpu"], &node["window"]), (1, &json!("1"), &json!("1s")));
     cluster.stop().await;
 }
 

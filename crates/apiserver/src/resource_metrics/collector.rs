@@ -1,7 +1,8 @@
 //! Summaries of nodes, requested when they are needed and kept for a while.
 //!
 //! An agent measures CPU between two requests. If the last request was long ago, its rate would be that of a long time:
-//! then it gets two, a second apart.
+//! then it gets two, a second apart. An agent that reports rates without the counters behind them has no such time: a
+//! simulated one, whose clock may stand still meanwhile.
 
 use super::summary::Summary;
 use crate::handle::Service;
@@ -125,18 +126,18 @@ impl Collector {
         let last = self.last_requests.lock().insert(name.clone(), now);
         let age = last.map(|it| now.since(it)).filter(|it| *it <= STALE);
         let deadline = RealInstant::after(TIMEOUT);
-        let window = match age {
-            Some(age) => age,
+        let fetch =
+            async || deadline.timeout(self.fetch(node)).await.map_err(|_| "it does not answer in time")?;
+        let summary = fetch().await?;
+        match age {
+            _ if !summary.is_counted => Ok(Sample { summary, window: SAMPLE }),
+            Some(window) => Ok(Sample { summary, window }),
             None => {
-                deadline.timeout(self.fetch(node)).await.map_err(|_| "it does not answer in time")??;
                 env::io::sleep(SAMPLE).await;
                 self.last_requests.lock().insert(name, RealInstant::now());
-                SAMPLE
+                Ok(Sample { summary: fetch().await?, window: SAMPLE })
             }
-        };
-        let summary =
-            deadline.timeout(self.fetch(node)).await.map_err(|_| "it does not answer in time")??;
-        Ok(Sample { summary, window })
+        }
     }
 
     async fn fetch(&self, node: &Value) -> Result<Summary, String> {

@@ -17,6 +17,8 @@ pub struct Summary {
     pub node: Option<Usage>,
     /// The time of the measurement, as the agent writes it; empty if it does not.
     pub time: String,
+    /// Whether the rates come from counters of used CPU, so that they are those since the last request.
+    pub is_counted: bool,
     /// Containers with their names, by namespace and name of the pod.
     pub pods: HashMap<(String, String), PodUsage>,
 }
@@ -61,8 +63,12 @@ impl Summary {
             }
             Some(((reference("namespace"), reference("name")), pod_usage))
         };
-        let pods = summary.items(&["pods"]).iter().filter_map(pod);
-        Some(Summary { node: usage(node), time: time(node), pods: pods.collect() })
+        let has_counter = |part: &Value| part.at(&["cpu", "usageCoreNanoSeconds"]).is_some();
+        let pods = summary.items(&["pods"]);
+        let containers = || pods.iter().flat_map(|pod| pod.items(&["containers"]));
+        let is_counted = has_counter(node) || containers().any(has_counter);
+        let pods = pods.iter().filter_map(pod).collect();
+        Some(Summary { node: usage(node), time: time(node), is_counted, pods })
     }
 }
 
@@ -85,6 +91,13 @@ mod tests {
         assert_eq!(pod.containers, [("a".to_owned(), Usage { cpu_nano_cores: 1, memory_bytes: 2 })]);
         assert_eq!((pod.uid.as_str(), pod.time.as_str()), ("u", "2026-11-17T10:00:01Z"));
         assert!(!summary.pods.contains_key(&("d".to_owned(), "new".to_owned())));
+        assert!(!summary.is_counted);
+        for text in [
+            r#"{"node":{"cpu":{"usageNanoCores":0,"usageCoreNanoSeconds":9}}}"#,
+            r#"{"node":{},"pods":[{"containers":[{"cpu":{"usageCoreNanoSeconds":0}}]}]}"#,
+        ] {
+            assert!(Summary::parse(text.as_bytes()).unwrap().is_counted, "{text}");
+        }
         assert_eq!(Summary::parse(b"nonsense"), None);
         assert_eq!(Summary::parse(b"{}"), None);
     }
