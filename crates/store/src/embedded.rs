@@ -169,7 +169,9 @@ impl RedbLog {
             quiet::call_back(|| visit(recovered));
             visiting.set(false);
         };
+        self.state.read_ahead.begin();
         let result = quiet::call(|| self.open_and_read(id, &mut visit));
+        self.state.read_ahead.end();
         let result = match result {
             Err(panic) if visiting.get() => {
                 self.let_go();
@@ -424,10 +426,12 @@ impl Log for RedbLog {
     }
 
     fn reopen(&mut self) -> Result<Meta, StoreError> {
+        self.state.read_ahead.begin();
         let reopened = quiet::call(|| {
             self.connect()?;
             self.meta()
         });
+        self.state.read_ahead.end();
         reopened.unwrap_or_else(|panic| {
             Err(self.corrupt(format!("reading it failed: {}", quiet::message(&*panic))))
         })

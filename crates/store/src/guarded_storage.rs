@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use redb::{BackendError, StorageBackend};
 
+use crate::read_ahead::ReadAhead;
 use crate::reserve::{Reserve, is_full};
 
 /// State that the engine shares with the storage that it gave to redb.
@@ -19,6 +20,7 @@ pub(crate) struct StorageState {
     pub sync_failed: AtomicBool,
     /// No write reaches the file any more, so that a damaged file stays as it was found.
     pub frozen: AtomicBool,
+    pub read_ahead: ReadAhead,
 }
 
 /// A storage that tracks its length and failed syncs, can be frozen, and uses the reserve when the disk is full.
@@ -61,14 +63,17 @@ impl StorageBackend for GuardedStorage {
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
-        self.storage.read(offset, out)
+        self.state.read_ahead.read(&*self.storage, self.state.bytes.load(Ordering::Relaxed), offset, out)
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
         self.check_frozen()?;
-        self.with_reserve(|| self.storage.set_len(len))?;
-        self.state.bytes.store(len, Ordering::Relaxed);
-        Ok(())
+        let set = self.with_reserve(|| self.storage.set_len(len));
+        if set.is_ok() {
+            self.state.bytes.store(len, Ordering::Relaxed);
+        }
+        self.state.read_ahead.written();
+        set
     }
 
     fn sync_data(&self) -> io::Result<()> {
@@ -78,7 +83,10 @@ impl StorageBackend for GuardedStorage {
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         self.check_frozen()?;
-        self.with_reserve(|| self.storage.write(offset, data))
+        let written = self.with_reserve(|| self.storage.write(offset, data));
+        // also one that failed may have changed something
+        self.state.read_ahead.written();
+        written
     }
 
     fn close(&self) -> io::Result<()> {

@@ -45,6 +45,7 @@ pub mod memory;
 pub mod packed;
 mod queue;
 pub mod quiet;
+mod read_ahead;
 mod record;
 mod recover;
 mod reserve;
