@@ -239,8 +239,9 @@ impl RedbLog {
         let mut recovery = Recovery::new(self.meta()?).map_err(|what| self.corrupt(what))?;
         let read = self.database()?.begin_read().map_err(|error| self.explain(error))?;
         let log = read.open_table(LOG).map_err(|error| self.explain(error))?;
-        let scanned = scan::scan(&log, self.leave_packed, &mut |(record, bytes)| {
-            visit(recovery.take(record, bytes).map_err(ScanError::Corrupt)?);
+        let scanned = scan::scan(&log, self.leave_packed, &mut |(mut record, bytes)| {
+            recovery.take(&mut record, bytes).map_err(ScanError::Corrupt)?;
+            visit(record);
             Ok(())
         });
         scanned.map_err(|error| match error {

@@ -34,7 +34,7 @@ pub fn restore(
     let damaged = |why| StoreError::Unavailable(format!("the snapshot cannot be restored: {why}"));
     let mut recovery = Recovery::new(meta).map_err(damaged)?;
     let recovered = records.iter().map(|it| {
-        let record = RecoveredRecord {
+        let mut record = RecoveredRecord {
             revision: it.revision,
             key: it.key.clone(),
             value: Some(it.value.clone()),
@@ -44,7 +44,7 @@ pub fn restore(
             encoded_by: None,
             history: false,
         };
-        recovery.take(record, it.record().size()).map_err(damaged)
+        recovery.take(&mut record, it.record().size()).map_err(damaged).map(|()| record)
     });
     let recovered = recovered.collect::<Result<Vec<_>, StoreError>>()?;
     let state = recovery.finish().map_err(damaged)?;

@@ -25,8 +25,9 @@ impl Recovery {
         Ok(Self { state, seen: Meta::new(meta.id), last: 0 })
     }
 
-    /// Takes the next record, of this size in the log, or describes its corruption.
-    pub(crate) fn take(&mut self, record: RecoveredRecord, bytes: u32) -> Result<RecoveredRecord, String> {
+    /// Takes the next record, of this size in the log, or describes its corruption. The record gets the key of the index,
+    /// and whether it is history.
+    pub(crate) fn take(&mut self, record: &mut RecoveredRecord, bytes: u32) -> Result<(), String> {
         let Meta { oldest, newest, .. } = self.state.meta;
         let revision = record.revision.0;
         if revision > newest || revision <= self.last {
@@ -38,8 +39,9 @@ impl Recovery {
         }
         self.last = revision;
         self.seen.add(revision);
-        let key = self.state.replay(&record, bytes)?;
-        Ok(RecoveredRecord { key, history: revision > oldest, ..record })
+        record.key = self.state.replay(record, bytes)?;
+        record.history = revision > oldest;
+        Ok(())
     }
 
     /// The state, if nothing is missing.
@@ -94,7 +96,10 @@ mod tests {
 
     fn recover(meta: Meta, records: &[Record<'_>]) -> Result<(State, Vec<RecoveredRecord>), String> {
         let mut recovery = Recovery::new(meta)?;
-        let recovered = records.iter().map(|it| recovery.take(it.recovered(false)?, it.size()));
+        let recovered = records.iter().map(|it| {
+            let mut record = it.recovered(false)?;
+            recovery.take(&mut record, it.size()).map(|()| record)
+        });
         let recovered = recovered.collect::<Result<_, _>>()?;
         Ok((recovery.finish()?, recovered))
     }

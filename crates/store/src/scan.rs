@@ -108,7 +108,7 @@ fn deliver(log: &LogTable, parts: Vec<Range<u64>>, packed: bool, to: &SyncSender
 
 /// The records of some revisions.
 fn read(log: &LogTable, revisions: Range<u64>, packed: bool) -> Part {
-    let mut records = Vec::new();
+    let mut records = Vec::with_capacity((revisions.end - revisions.start).min(2 * PART) as usize);
     for entry in log.range(revisions)? {
         let (revision, bytes) = entry?;
         let record = Record::decode(Revision(revision.value()), bytes.value());
