@@ -37,6 +37,8 @@ use crate::{Revision, Stats, StoreError, Subscriber};
 
 /// How often the committer runs when no write arrives.
 const QUIET: Duration = Duration::from_secs(1);
+/// How long there must have been no write before the log is to rest.
+const REST_AFTER: Duration = Duration::from_secs(1);
 /// Without writes, trimming waits until this much can be trimmed, to sync less often.
 const SLACK_SECS: i64 = 10;
 /// Trimming steps of a batch: twice its writes, but at least this many.
@@ -83,6 +85,8 @@ pub(crate) struct Committer {
     pub subscriber: Subscriber,
     /// Set while the log cannot be reopened.
     pub broken: Option<FailedLog>,
+    /// When the last batch was committed (of `World::elapsed`), until the log rests.
+    pub busy_since: Option<Duration>,
 }
 
 /// A failed log that has not been reopened yet.
@@ -109,6 +113,7 @@ type Results = Vec<(Responder, OwnedSemaphorePermit, Result<Revision, StoreError
 
 impl Committer {
     pub(crate) fn run(mut self) {
+        self.verify();
         loop {
             // writers that arrive during a commit are usually several: let runnable tasks join the next
             // batch, which costs the same for any number of writes
@@ -123,6 +128,15 @@ impl Committer {
             }
         }
         self.log.close();
+    }
+
+    /// Before the first write: lets the log verify what opening took on trust.
+    pub(crate) fn verify(&mut self) {
+        let Err(error) = self.log.verify() else { return };
+        tracing::error!(%error, "the store's file is not as it was written: writes are refused");
+        *self.shared.fault.lock() = Some(error);
+        self.broken = Some(FailedLog { unresolved: self.state.plan(), not_before: Duration::ZERO });
+        self.mend(true);
     }
 
     /// Does what was taken from the queue.
@@ -144,6 +158,7 @@ impl Committer {
     /// How long to wait for the next write before doing maintenance.
     fn patience(&self) -> Option<Duration> {
         let something_to_do = self.broken.is_some()
+            || self.busy_since.is_some()
             || self.state.next_expiry().is_some()
             || self.state.history_records() > 0
             || self.log.is_full()
@@ -169,6 +184,7 @@ impl Committer {
         if taken.requests.is_empty() {
             self.probe();
             while self.batch(Vec::new(), Trimming::Quiet) && self.shared.queue.waiting() == 0 {}
+            self.rest();
         } else {
             let steps = Trimming::Steps(LEAST_STEPS.max(2 * taken.requests.len()));
             self.batch(taken.requests, steps);
@@ -221,8 +237,26 @@ impl Committer {
         }
     }
 
+    /// Lets the log rest once there has been no write for a while.
+    fn rest(&mut self) {
+        let Some(since) = self.busy_since else { return };
+        let quiet = self.world.elapsed().saturating_sub(since) >= REST_AFTER;
+        if !quiet || self.broken.is_some() || self.shared.queue.waiting() > 0 {
+            return;
+        }
+        self.busy_since = None;
+        match self.log.rest() {
+            Ok(false) => {}
+            Ok(true) => self.show(),
+            Err(error) => {
+                self.failed(self.state.plan(), Vec::new(), error);
+            }
+        }
+    }
+
     fn commit(&mut self, plan: &Plan) -> Result<(), StoreError> {
         let start = self.world.elapsed();
+        self.busy_since = Some(start);
         let Plan { changes, details, trims, meta, .. } = plan;
         let result = self.log.commit(&Batch { changes, details, trims, meta });
         let took = self.world.elapsed().saturating_sub(start);

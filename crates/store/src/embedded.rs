@@ -11,8 +11,16 @@
 //!
 //! Opening a file gives exactly the committed records, or an error that names the file. redb does not promise to
 //! survive a damaged file without panicking, so it is read behind `catch_unwind`. One limit is inherent: if the
-//! process was killed *and* the pages of its very last batch are damaged afterwards, that is indistinguishable from
-//! an incomplete batch, and the log ends before it.
+//! process was killed in the midst of writes *and* the pages of its very last batch are damaged afterwards, that is
+//! indistinguishable from an incomplete batch, and the log ends before it.
+//!
+//! ```text
+//! last commit          next opening                     before the first write
+//! of a batch           redb walks the whole file        nothing
+//! at rest, at the end  loads which pages are free       redb walks the whole file, beside the reader of the records
+//! ```
+//!
+//! So redb commits once more when a large file comes to rest, with the list of its free pages.
 
 use std::cell::Cell;
 use std::io;
@@ -40,6 +48,8 @@ use crate::{Engine, Options, RecoveredRecord, Revision, Snapshot, SnapshotRecord
 pub(crate) const LOG: TableDefinition<'static, u64, &[u8]> = TableDefinition::new("log");
 const META: TableDefinition<'static, &str, &[u8]> = TableDefinition::new("meta");
 const META_ROW: &str = "store";
+/// A walk over a smaller file takes no time that matters.
+const REST_FROM: u64 = if cfg!(test) { 1 } else { 32 << 20 };
 /// The bytes of records in one transaction of a restore.
 const RESTORE_BATCH: usize = 8 << 20;
 
@@ -103,6 +113,12 @@ struct RedbLog {
     unused: u64,
     /// Snapshots that are being read.
     readers: OpenReaders,
+    /// The free pages that redb trusts have not been compared with those in use.
+    unverified: bool,
+    /// The last commit has the list of the free pages.
+    rests: bool,
+    /// Why the file is not written to any more.
+    damage: Option<StoreError>,
 }
 
 impl RedbLog {
@@ -118,6 +134,9 @@ impl RedbLog {
             // the amount of free pages in an existing file is unknown: one attempt to compact is worthwhile
             unused: u64::MAX,
             readers: OpenReaders::new(world.clone()),
+            unverified: false,
+            rests: false,
+            damage: None,
         }
     }
 
@@ -201,11 +220,8 @@ impl RedbLog {
             self.backend.install().map_err(|error| self.explain_io(&error))?;
             return Ok(State::new(meta));
         }
-        let state = self.scan(visit)?;
-        if !repaired {
-            self.check_pages()?;
-        }
-        Ok(state)
+        (self.unverified, self.rests) = (!repaired, !repaired);
+        self.scan(visit)
     }
 
     /// Opens the file; after a failed sync only once it has been rewritten.
@@ -251,8 +267,8 @@ impl RedbLog {
         recovery.finish().map_err(|what| self.corrupt(what))
     }
 
-    /// Verifies redb's own pages. After an unclean end redb has done so itself; after a clean one it trusts them,
-    /// and a damaged free list would make it overwrite records.
+    /// Verifies redb's own pages. In the midst of writes redb has done so itself; at rest and after a clean end it trusts
+    /// them, and a damaged free list would make it overwrite records.
     fn check_pages(&mut self) -> Result<(), StoreError> {
         let Some(database) = &mut self.database else { return Ok(()) };
         let sound = database.check_integrity().map_err(|error| self.explain(error))?;
@@ -310,6 +326,7 @@ impl RedbLog {
             meta.insert(META_ROW, batch.meta.encode().as_slice())?;
         }
         transaction.commit()?;
+        self.rests = false;
         self.unused = self.unused.saturating_add(removed).saturating_sub(appended);
         // do not keep the buffer of a huge value
         self.scratch.shrink_to(256 << 10);
@@ -349,6 +366,7 @@ impl RedbLog {
             Some(database) => database.compact().map(drop).map_err(redb::Error::from),
             None => Err(redb::Error::DatabaseClosed),
         });
+        self.rests = false;
         self.outcome(compacted)?;
         self.unused = 0;
         tracing::info!(before, after = self.file_bytes(), "the store's file was compacted");
@@ -426,10 +444,54 @@ impl Log for RedbLog {
         self.outcome(written)
     }
 
+    fn verify(&mut self) -> Result<(), StoreError> {
+        if !self.unverified {
+            return Ok(());
+        }
+        self.state.read_ahead.begin();
+        let checked = quiet::call(|| self.check_pages());
+        self.state.read_ahead.end();
+        let checked = checked.unwrap_or_else(|panic| {
+            Err(self.corrupt(format!("verifying it failed: {}", quiet::message(&*panic))))
+        });
+        match &checked {
+            Ok(()) => self.unverified = false,
+            Err(error @ StoreError::Corrupt { .. }) => {
+                // keep the damaged file as it is for repair: closing must not write
+                self.state.frozen.store(true, Ordering::Release);
+                self.let_go();
+                self.damage = Some(error.clone());
+            }
+            Err(_) => {}
+        }
+        checked
+    }
+
+    fn rest(&mut self) -> Result<bool, StoreError> {
+        if self.rests || self.file_bytes() < REST_FROM || self.is_full() {
+            return Ok(false);
+        }
+        let written = quiet::call(|| {
+            let Some(database) = &self.database else { return Err(redb::Error::DatabaseClosed) };
+            let mut transaction = database.begin_write()?;
+            transaction.set_quick_repair(true);
+            Ok(transaction.commit()?)
+        });
+        self.outcome(written)?;
+        self.rests = true;
+        Ok(true)
+    }
+
     fn reopen(&mut self) -> Result<Meta, StoreError> {
+        if let Some(damage) = &self.damage {
+            return Err(damage.clone());
+        }
         self.state.read_ahead.begin();
         let reopened = quiet::call(|| {
-            self.connect()?;
+            let ConnectOutcome { repaired, .. } = self.connect()?;
+            self.rests = false;
+            self.unverified &= !repaired;
+            self.verify()?;
             self.meta()
         });
         self.state.read_ahead.end();
@@ -484,6 +546,44 @@ impl Log for RedbLog {
     }
 
     fn close(&mut self) {
+        // closing writes, too
+        if let Err(error) = self.verify() {
+            tracing::error!(%error, "the store's file is not closed cleanly");
+        }
         self.let_go();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::faults::Disk;
+    use crate::{Expect, Store, Write};
+    use env::Simulated;
+    use std::time::Duration;
+
+    /// Whether redb repairs the file of a process that is killed now.
+    fn is_repaired(disk: &Disk) -> bool {
+        let world: World = Simulated::new(1_700_000_000, 1);
+        let killed = Disk::holding(disk.bytes());
+        RedbLog::new(Arc::new(killed), &Options::default(), &world).connect().unwrap().repaired
+    }
+
+    #[tokio::test]
+    async fn a_store_that_is_killed_at_rest_is_opened_without_a_repair() {
+        let (disk, world) = (Disk::new(), Simulated::new(1_700_000_000, 1));
+        let store = open_on(Box::new(disk.clone()), &Options::default(), world.clone(), &mut |_| ()).unwrap();
+        store.start(Box::new(|_| ())).unwrap();
+        for n in 0..3 {
+            store.write(Write::put(format!("/{n}"), Expect::Absent, vec![n; 9000])).await.unwrap();
+            assert!(is_repaired(&disk), "in the midst of writes");
+            world.advance(Duration::from_secs(2));
+            store.tick().await;
+            assert!(!is_repaired(&disk), "at rest");
+            let bytes = disk.bytes();
+            world.advance(Duration::from_secs(2));
+            store.tick().await;
+            assert!(disk.bytes() == bytes, "it comes to rest once");
+        }
     }
 }

@@ -48,6 +48,8 @@ impl Engine {
             shared: shared.clone(),
             subscriber,
             broken: None,
+            // also a log that was opened after an end in the midst of writes
+            busy_since: Some(world.elapsed()),
         };
         committer.show();
         committer.note_health();
@@ -87,6 +89,7 @@ impl Store for Engine {
         committer.subscriber = subscriber;
         let epilogue = StopGuard(self.shared.clone());
         if self.world.hold().is_active() {
+            committer.verify();
             *self.in_place.lock() = Some(InPlaceCommitter { committer, _epilogue: epilogue });
             self.work_in_place();
             return Ok(());

@@ -60,6 +60,17 @@ pub(crate) trait Log: Send {
     /// Starts over from the contents of the disk, and returns their meta row.
     fn reopen(&mut self) -> Result<Meta, StoreError>;
 
+    /// Verifies what opening took on trust. After an error [`Log::reopen`] must succeed before the next commit.
+    fn verify(&mut self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    /// Prepares for an unclean end while there are no writes, so that the next opening takes less time; false if there is
+    /// nothing to prepare. After an error [`Log::reopen`] must succeed before the next commit.
+    fn rest(&mut self) -> Result<bool, StoreError> {
+        Ok(false)
+    }
+
     /// Whether the disk is full: some page found space only in the reserve.
     fn is_full(&self) -> bool {
         false

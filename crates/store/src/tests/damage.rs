@@ -14,19 +14,22 @@ fn options() -> Options {
     Options { retention, compress_from: 9000, leave_packed: true, ..Options::default() }
 }
 
-fn open(disk: &Disk) -> Result<Running, StoreError> {
+/// Opens it, and waits until all of it is verified.
+async fn open(disk: &Disk) -> Result<Running, StoreError> {
     let (simulated, world) = world();
     let mut recovered = Vec::new();
     let store =
         embedded::open_on(Box::new(disk.clone()), &options(), world, &mut |record| recovered.push(record))?;
-    Ok(Running::new(simulated, Arc::new(store), recovered))
+    let run = Running::new(simulated, Arc::new(store), recovered);
+    run.store.probe().await?;
+    Ok(run)
 }
 
 /// A file with some of everything: small and large values, deletions, history and trimmed history. Returned
-/// as it is while in use and after closing.
-async fn sample() -> (Vec<u8>, Vec<u8>) {
+/// as it is while in use, at rest, and after closing.
+async fn sample() -> (Vec<u8>, Vec<u8>, Vec<u8>) {
     let disk = Disk::new();
-    let run = open(&disk).unwrap();
+    let run = open(&disk).await.unwrap();
     for round in 0..4 {
         for n in 0..60_usize {
             let value = vec![n as u8; [20, 700, 3000, 9000][(n + round) % 4]];
@@ -45,12 +48,16 @@ async fn sample() -> (Vec<u8>, Vec<u8>) {
     }
     assert!(run.store.oldest().0 > 0 && run.store.stats().history_records > 0);
     let in_use = disk.bytes();
+    run.world.advance(Duration::from_secs(2));
+    run.store.tick().await;
+    let at_rest = disk.bytes();
+    assert!(at_rest != in_use);
     run.store.close().await;
-    (in_use, disk.bytes())
+    (in_use, at_rest, disk.bytes())
 }
 
-fn read(bytes: &[u8]) -> Vec<RecoveredRecord> {
-    open(&Disk::holding(bytes.to_vec())).unwrap().recovered
+async fn read(bytes: &[u8]) -> Vec<RecoveredRecord> {
+    open(&Disk::holding(bytes.to_vec())).await.unwrap().recovered.clone()
 }
 
 fn harm(bytes: &mut Vec<u8>, rng: &mut Rng) {
@@ -73,16 +80,17 @@ fn harm(bytes: &mut Vec<u8>, rng: &mut Rng) {
 
 #[tokio::test]
 async fn a_harmed_file_is_right_or_refused() {
-    let (_, closed) = sample().await;
-    let expected = read(&closed);
+    let (_, at_rest, closed) = sample().await;
+    let expected = read(&closed).await;
     assert!(expected.iter().any(|it| it.encoded_by.as_ref().is_some_and(|by| by.is_packed)));
+    assert_eq!(read(&at_rest).await, expected);
     let (mut right, mut refused) = (0, 0);
     for seed in 300..550 {
         let _seed = Seed(seed);
-        let mut harmed = closed.clone();
+        let mut harmed = if seed % 2 == 0 { closed.clone() } else { at_rest.clone() };
         harm(&mut harmed, &mut Rng(seed));
         let disk = Disk::holding(harmed);
-        match open(&disk) {
+        match open(&disk).await {
             Ok(run) => {
                 right += 1;
                 assert_eq!(run.recovered, expected);
@@ -95,7 +103,7 @@ async fn a_harmed_file_is_right_or_refused() {
                 }
                 writers.join_all().await;
                 drop(run);
-                let again = open(&disk).unwrap().recovered;
+                let again = open(&disk).await.unwrap().recovered.clone();
                 assert_eq!((&again[..expected.len()], again.len()), (&expected[..], expected.len() + 40));
             }
             Err(error) => {
@@ -111,14 +119,14 @@ async fn a_harmed_file_is_right_or_refused() {
 /// Harm to a file that was not closed may look like a last batch that was cut short, and only like that.
 #[tokio::test]
 async fn a_harmed_file_in_use_loses_at_most_the_last_batch() {
-    let (in_use, _) = sample().await;
-    let expected = read(&in_use);
+    let (in_use, ..) = sample().await;
+    let expected = read(&in_use).await;
     let mut refused = 0;
     for seed in 1000..1120 {
         let _seed = Seed(seed);
         let mut harmed = in_use.clone();
         harm(&mut harmed, &mut Rng(seed));
-        match open(&Disk::holding(harmed)) {
+        match open(&Disk::holding(harmed)).await {
             Ok(run) => {
                 // the last batch of the sample is one that only trims: without it there is more history
                 let newest = |records: &[RecoveredRecord]| records.last().map(|record| record.revision);
@@ -139,18 +147,18 @@ async fn a_harmed_file_in_use_loses_at_most_the_last_batch() {
 
 #[tokio::test]
 async fn a_refused_file_is_left_as_it_was() {
-    let (_, closed) = sample().await;
+    let (_, at_rest, closed) = sample().await;
     let mut refused = 0;
     for seed in 0..60 {
         let _seed = Seed(seed);
-        let mut harmed = closed.clone();
+        let mut harmed = if seed % 2 == 0 { closed.clone() } else { at_rest.clone() };
         harm(&mut harmed, &mut Rng(seed));
         let disk = Disk::holding(harmed.clone());
-        if open(&disk).is_err() {
+        if open(&disk).await.is_err() {
             refused += 1;
             // redb notes in its first page that the file is in use
             assert!(disk.bytes().get(4096..) == harmed.get(4096..), "something was written");
-            assert!(open(&disk).is_err(), "refused once, refused again");
+            assert!(open(&disk).await.is_err(), "refused once, refused again");
         }
     }
     assert!(refused > 10);

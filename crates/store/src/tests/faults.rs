@@ -20,7 +20,7 @@ const SECTOR: usize = 512;
 
 /// A disk; clones are the same disk.
 #[derive(Clone, Debug)]
-pub(super) struct Disk {
+pub(crate) struct Disk {
     platter: Arc<Mutex<Platter>>,
     path: PathBuf,
 }
@@ -59,12 +59,12 @@ enum Unsynced {
 }
 
 impl Disk {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { platter: Arc::default(), path: "/data/store.redb".into() }
     }
 
     /// A disk that holds this file and nothing else.
-    pub(super) fn holding(bytes: Vec<u8>) -> Self {
+    pub(crate) fn holding(bytes: Vec<u8>) -> Self {
         let disk = Self::new();
         let platter =
             Platter { synced: bytes.clone(), formatted: bytes, installed: true, ..Platter::default() };
@@ -72,7 +72,7 @@ impl Disk {
         disk
     }
 
-    pub(super) fn bytes(&self) -> Vec<u8> {
+    pub(crate) fn bytes(&self) -> Vec<u8> {
         self.platter.lock().formatted.clone()
     }
 

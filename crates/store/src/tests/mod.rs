@@ -2,7 +2,7 @@
 //! faults that the embedded engine must survive.
 
 mod damage;
-mod faults;
+pub(crate) mod faults;
 mod formats;
 mod kill;
 mod model;

@@ -1,6 +1,7 @@
 //! Power failures: unsynced writes are lost in part or out of order; acknowledged ones survive.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::faults::{Disk, Fault};
 use super::{Rng, Running, Seed, forgetful, world};
@@ -35,6 +36,11 @@ async fn no_acknowledged_write_is_lost() {
                         let latest: &mut Option<u64> = &mut acknowledged[key];
                         *latest = Some(latest.map_or(number, |n| n.max(number)));
                         newest = newest.max(revision);
+                    }
+                    if rng.chance(30) {
+                        // it comes to rest
+                        run.world.advance(Duration::from_secs(2));
+                        run.store.tick().await;
                     }
                 }
                 // closing is also something during which there is no power
