@@ -13,7 +13,7 @@ use crate::hub::{Hub, Wakes};
 use crate::pins::Pins;
 use crate::ring::{Ring, Tail};
 use crate::shared::{PublishState, Shared};
-use crate::{Change, Entry, Gone, Interest, Key, Options, PublishedRevision, Snapshot, Watcher};
+use crate::{Change, Entry, Event, Gone, Interest, Key, Options, PublishedRevision, Snapshot, Watcher};
 
 /// The objects of one resource type, their recent events and their watchers.
 ///
@@ -61,6 +61,12 @@ impl<E: Entry> Cache<E> {
             world,
         };
         Self { shared: Arc::new(shared) }
+    }
+
+    /// How many events are kept at most, whatever they hold: of a longer history, the beginning can be loaded as state.
+    pub fn most_events(&self) -> usize {
+        let options = &self.shared.options;
+        options.ring_events.min(options.ring_bytes / size_of::<Event<E>>())
     }
 
     /// Fills the cache with the state at `revision`, without events: history starts there.

@@ -20,7 +20,7 @@ struct Server {
 }
 
 /// What is served of an object, and what selects it.
-#[derive(Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 struct Served {
     json: String,
     fields: Vec<Option<String>>,
@@ -30,6 +30,10 @@ struct Served {
 
 impl Server {
     fn start(directory: &Path, build: u64) -> Self {
+        Self::start_with(directory, build, cache::Options::default())
+    }
+
+    fn start_with(directory: &Path, build: u64, cache: cache::Options) -> Self {
         let world: env::World = Simulated::new(1_700_000_000, 7);
         let options = store::Options { compress_from: 1024, leave_packed: true, ..store::Options::default() };
         let mut recovered = Vec::new();
@@ -37,7 +41,7 @@ impl Server {
         let store = store::embedded::open(directory, &options, world.clone(), &mut keep).unwrap();
         let is_packed = |it: &&store::RecoveredRecord| it.encoded_by.as_ref().is_some_and(|by| by.is_packed);
         let packed = recovered.iter().filter(is_packed).count();
-        let storage = Storage::new(Arc::new(store), recovered, Default::default(), world.clone()).unwrap();
+        let storage = Storage::new(Arc::new(store), recovered, cache, world.clone()).unwrap();
         let storage = storage.of_build(NonZeroU64::new(build).map(BuildId));
         let api = Api::new(Names::kubernetes(), storage, world, Vec::new());
         let kinds =
@@ -170,4 +174,38 @@ async fn objects_come_back_as_they_were() {
     assert!(served["default/pod-29"].json.contains("three"));
     let deleted = server.events().into_iter().filter(|(deleted, _)| *deleted).map(|(_, it)| it.label);
     assert!(deleted.flatten().any(|it| it == "map-29"));
+}
+
+#[tokio::test]
+async fn objects_come_back_where_the_history_is_longer_than_the_events_that_are_kept() {
+    let directory = tempfile::tempdir().unwrap();
+    // of the deletions, some come before the events that are kept and some are among them
+    let cache = || cache::Options { ring_events: 20, ..cache::Options::default() };
+    let server = Server::start_with(directory.path(), 1, cache());
+    let map = |value: usize| format!(r#""data":{{"key":"{value}"}}"#);
+    for nth in 0..20 {
+        server.write("configmaps", &format!("map-{nth}"), &map(nth), true).await;
+    }
+    for nth in 0..8 {
+        server.delete("configmaps", &format!("map-{nth}")).await;
+    }
+    for nth in 0..12 {
+        server.write("configmaps", &format!("map-{nth}"), &map(nth + 100), nth < 8).await;
+    }
+    for nth in 6..10 {
+        server.delete("configmaps", &format!("map-{nth}")).await;
+        server.write("configmaps", &format!("map-{}", nth + 4), &map(nth + 200), false).await;
+    }
+    let (served, events) = (server.served(), server.events());
+    let oldest = |server: &Server| server.resource("configmaps").collection.cache.oldest();
+    let oldest_before = oldest(&server);
+    assert_eq!((served.len(), events.len()), (16, 20));
+    server.api.storage.store.close().await;
+    drop(server);
+    for build in [1, 2] {
+        let server = Server::start_with(directory.path(), build, cache());
+        assert_eq!(server.served(), served);
+        assert_eq!((server.events(), oldest(&server)), (events.clone(), oldest_before));
+        server.api.storage.store.close().await;
+    }
 }

@@ -7,6 +7,7 @@ pub mod cached_store;
 pub mod collection;
 pub mod freshness;
 pub mod read_conversion;
+mod record_parts;
 mod recovered;
 pub mod registry;
 pub mod resource;

@@ -7,6 +7,7 @@
 use crate::model::facts::{Facts, Summary};
 use crate::model::object::{Draft, Object};
 use crate::storage::collection::Collection;
+use crate::storage::record_parts::RecordParts;
 use cache::Change;
 use parking_lot::Mutex;
 use schema::decode::FieldTree;
@@ -14,8 +15,6 @@ use schema::encode::EmptyLists;
 use std::sync::Arc;
 use store::{BuildId, EncodedBy, RecoveredRecord};
 
-/// How many records a thread takes at a time. Fewer are not worth a thread.
-const PART: usize = 512;
 /// How many changes of the history are applied at once.
 const BATCH: usize = 256;
 
@@ -35,14 +34,15 @@ struct DecodedRecord {
     object: Option<Arc<Object>>,
 }
 
-/// Fills the cache of a new collection. A record is dropped once its object is made, so that values are in memory once.
+/// Fills the cache of a new collection. A record is dropped once its object is made, so that values are in memory once. Of
+/// the history only the end becomes events, as much as the cache keeps.
 pub(super) fn fill(
     collection: &Collection,
-    mut records: Vec<RecoveredRecord>,
+    mut records: RecordParts,
     oldest: u64,
     build: Option<BuildId>,
 ) -> Result<(), UnreadableObject> {
-    records.sort_by_key(|record| record.revision);
+    let oldest = records.fold_history(collection.cache.most_events()).map_or(oldest, |it| oldest.max(it));
     let index = collection.index();
     // objects of custom kinds are fitted to tables that change while the program runs
     let own = build.filter(|_| index.kind.kind_first).map(|build| OwnForm {
@@ -50,9 +50,16 @@ pub(super) fn fill(
         beginning: beginning(collection),
         fields: index.facts(),
     });
-    let records = decode(collection, own.as_ref(), records)?;
-    let (history, state): (Vec<_>, Vec<_>) = records.into_iter().partition(|record| record.history);
-    collection.cache.load(state.into_iter().filter_map(|record| record.object), oldest);
+    let mut history = Vec::new();
+    let records = decode(collection, own.as_ref(), records)?.into_iter().flatten();
+    let state = records.filter_map(|record| {
+        if record.history {
+            history.push(record);
+            return None;
+        }
+        record.object
+    });
+    collection.cache.load(state, oldest);
     let mut batch = Vec::new();
     for record in history {
         let change = match record.object {
@@ -106,27 +113,23 @@ fn beginning(collection: &Collection) -> String {
     format!(r#"{{"kind":"{kind}","apiVersion":"{api_version}","metadata":{{"#)
 }
 
-/// Decodes records, and keeps their order.
+/// Decodes records part by part, and keeps their order.
 fn decode(
     collection: &Collection,
     own: Option<&OwnForm>,
-    mut records: Vec<RecoveredRecord>,
-) -> Result<Vec<DecodedRecord>, UnreadableObject> {
-    let mut parts = Vec::new();
-    // from the end, which moves no record twice
-    for start in (0..records.len()).step_by(PART).rev() {
-        parts.push((start, records.split_off(start)));
-    }
+    records: RecordParts,
+) -> Result<Vec<Vec<DecodedRecord>>, UnreadableObject> {
+    let parts: Vec<_> = records.into_parts().into_iter().enumerate().rev().collect();
     let helpers = std::thread::available_parallelism().map_or(1, usize::from).min(parts.len());
     let (parts, decoded) = (Mutex::new(parts), Mutex::new(Vec::new()));
     let work = || {
         loop {
             let part = parts.lock().pop();
-            let Some((start, part)) = part else { return };
+            let Some((nth, part)) = part else { return };
             let mut shared = SharedParts::default();
             let part: Result<Vec<_>, _> =
                 part.into_iter().map(|it| decode_one(collection, own, it, &mut shared)).collect();
-            decoded.lock().push((start, part));
+            decoded.lock().push((nth, part));
         }
     };
     std::thread::scope(|scope| {
@@ -137,9 +140,8 @@ fn decode(
         work();
     });
     let mut decoded = decoded.into_inner();
-    decoded.sort_by_key(|(start, _)| *start);
-    let parts = decoded.into_iter().map(|(_, part)| part).collect::<Result<Vec<_>, _>>()?;
-    Ok(parts.into_iter().flatten().collect())
+    decoded.sort_by_key(|(nth, _)| *nth);
+    decoded.into_iter().map(|(_, part)| part).collect()
 }
 
 /// What an object shares with the one before it, where both have the same.

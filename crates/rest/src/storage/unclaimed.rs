@@ -3,6 +3,7 @@
 //! Most of them are claimed soon after the start, all of a resource at once. So they are kept as they were recovered, by
 //! the first segment of their keys, and are put in the order of their keys only where single keys are looked for.
 
+use crate::storage::record_parts::RecordParts;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use store::RecoveredRecord;
@@ -18,7 +19,7 @@ pub(super) struct UnclaimedRecords {
 #[derive(Default)]
 struct Group {
     /// In revision order.
-    recovered: Vec<RecoveredRecord>,
+    recovered: RecordParts,
     /// In revision order per key.
     by_key: BTreeMap<Arc<str>, Vec<RecoveredRecord>>,
 }
@@ -36,19 +37,27 @@ impl UnclaimedRecords {
         all
     }
 
-    /// Removes and returns all records whose keys have a prefix, in revision order per key.
-    pub(super) fn take(&mut self, prefix: &str) -> Vec<RecoveredRecord> {
+    /// Removes and returns all records whose keys have a prefix, in revision order.
+    pub(super) fn take(&mut self, prefix: &str) -> RecordParts {
         let beginning = beginning(prefix);
-        let Some(Group { recovered, by_key }) = self.groups.remove(beginning) else { return Vec::new() };
-        let (mut mine, recovered): (Vec<_>, Vec<_>) =
-            recovered.into_iter().partition(|record| record.key.starts_with(prefix));
+        let Some(Group { recovered, by_key }) = self.groups.remove(beginning) else {
+            return RecordParts::default();
+        };
+        let (mut mine, mut others) = (RecordParts::default(), RecordParts::default());
+        if beginning == prefix {
+            mine = recovered;
+        } else {
+            for record in recovered {
+                if record.key.starts_with(prefix) { mine.push(record) } else { others.push(record) }
+            }
+        }
         let (sorted, by_key): (BTreeMap<_, _>, BTreeMap<_, _>) =
             by_key.into_iter().partition(|(key, _)| key.starts_with(prefix));
-        mine.extend(sorted.into_values().flatten());
-        if !recovered.is_empty() || !by_key.is_empty() {
-            self.groups.insert(beginning.into(), Group { recovered, by_key });
+        sorted.into_values().flatten().for_each(|record| mine.push(record));
+        if !others.is_empty() || !by_key.is_empty() {
+            self.groups.insert(beginning.into(), Group { recovered: others, by_key });
         }
-        mine
+        mine.sorted()
     }
 
     /// Replaces the records of a key.
@@ -121,8 +130,8 @@ mod tests {
         UnclaimedRecords::new(keys.map(|(key, revision)| record(revision, &key)).collect())
     }
 
-    fn revisions(records: &[RecoveredRecord]) -> Vec<u64> {
-        records.iter().map(|record| record.revision.0).collect()
+    fn revisions(records: RecordParts) -> Vec<u64> {
+        records.into_iter().map(|record| record.revision.0).collect()
     }
 
     #[test]
@@ -132,12 +141,10 @@ mod tests {
             if sorted_before {
                 assert_eq!(unclaimed.newest().count(), 4);
             }
-            let mut specs = revisions(&unclaimed.take("/registry/services/specs/"));
-            specs.sort_unstable();
-            assert_eq!(specs, [1, 5]);
+            assert_eq!(revisions(unclaimed.take("/registry/services/specs/")), [1, 5]);
             assert!(unclaimed.take("/registry/services/specs/").is_empty());
-            assert_eq!(revisions(&unclaimed.take("/registry/pods/")), [2, 4]);
-            assert_eq!(revisions(&unclaimed.take("/registry/services/endpoints/")), [3]);
+            assert_eq!(revisions(unclaimed.take("/registry/pods/")), [2, 4]);
+            assert_eq!(revisions(unclaimed.take("/registry/services/endpoints/")), [3]);
             assert_eq!(unclaimed.newest().count(), 0);
         }
     }
