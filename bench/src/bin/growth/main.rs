@@ -13,6 +13,7 @@ mod custom;
 mod patches;
 #[path = "../work/read.rs"]
 mod read;
+mod roles;
 mod shapes;
 mod tables;
 
@@ -31,13 +32,15 @@ struct Call {
     path: String,
     content_type: &'static str,
     accept: &'static str,
+    /// The user, if it is not the administrator.
+    user: Option<&'static str>,
     body: Vec<u8>,
 }
 
 impl Call {
     fn new(method: Method, path: impl Into<String>, body: Vec<u8>) -> Self {
         let json = "application/json";
-        Call { method, path: path.into(), content_type: json, accept: json, body }
+        Call { method, path: path.into(), content_type: json, accept: json, user: None, body }
     }
 
     fn json(method: Method, path: impl Into<String>, body: &Value) -> Self {
@@ -46,6 +49,10 @@ impl Call {
 
     fn of_type(self, content_type: &'static str) -> Self {
         Call { content_type, ..self }
+    }
+
+    fn by(self, user: &'static str) -> Self {
+        Call { user: Some(user), ..self }
     }
 }
 
@@ -129,7 +136,9 @@ struct Growth {
 
 impl Growth {
     async fn send(&self, call: &Call) -> anyhow::Result<u16> {
-        let request = Request::builder()
+        let impersonated = call.user.into_iter().map(|user| ("impersonate-user", user));
+        let request = impersonated
+            .fold(Request::builder(), |request, (name, value)| request.header(name, value))
             .method(call.method.clone())
             .uri(call.path.as_str())
             .header(header::CONTENT_TYPE, call.content_type)
@@ -209,6 +218,7 @@ async fn main() -> anyhow::Result<ExitCode> {
     let mut shapes = shapes::all();
     shapes.extend(patches::all());
     shapes.extend(custom::all());
+    shapes.extend(roles::all());
     shapes.extend(tables::all()?);
     let (mut count, mut grown) = (0, Vec::new());
     for shape in &shapes {

@@ -13,7 +13,7 @@ const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 pub static TABLE: LazyLock<String> =
     LazyLock::new(|| format!("application/json;as=Table;g={};v=v1", Names::kubernetes().meta_group()));
 static REVIEWS: LazyLock<String> = LazyLock::new(|| group_path("authorization"));
-static RBAC: LazyLock<String> = LazyLock::new(|| group_path("rbac.authorization"));
+pub static RBAC: LazyLock<String> = LazyLock::new(|| group_path("rbac.authorization"));
 pub static DEFINITIONS: LazyLock<String> =
     LazyLock::new(|| format!("{}/customresourcedefinitions", group_path("apiextensions")));
 /// Most sizes begin with this.

@@ -6,11 +6,13 @@
 //! It does not read or watch objects, and does not aggregate ClusterRoles; its caller does.
 
 mod covers;
+mod held_permissions;
 mod policy;
 mod rule;
 
 use env::MaybeReady;
 use std::borrow::Cow;
+use std::collections::HashSet;
 use std::sync::Arc;
 use tables::text::quoted;
 
@@ -23,6 +25,9 @@ use crate::user::User;
 pub use covers::{TooManyPermissions, compacted, missing, refusal};
 pub use policy::Policy;
 pub use rule::Rule;
+
+/// After this many grants of a user a role is examined once, whichever bindings grant it.
+const FEW_GRANTS: usize = 16;
 
 /// A role with all its rules.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -141,8 +146,11 @@ impl Rbac {
     fn decide(&self, attributes: &Attributes<'_>) -> Decision {
         let policy = self.policy.load();
         let mut dangling = false;
-        for grant in policy.grants(attributes.user, attributes.namespace) {
+        let mut seen = HashSet::new();
+        for (at, grant) in policy.grants(attributes.user, attributes.namespace).enumerate() {
             match policy.granted(grant) {
+                // many bindings may grant one large role; nearly all users have few
+                Some(role) if at >= FEW_GRANTS && !seen.insert(Arc::as_ptr(role)) => {}
                 Some(role) if role.rules().any(|rule| rule.allows(attributes)) => {
                     return Decision::Allow(grant.reason().into());
                 }

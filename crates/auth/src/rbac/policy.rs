@@ -11,8 +11,8 @@
 
 use super::{Binding, Role, RoleRef, Rule, Subject, quote};
 use crate::user::{SERVICE_ACCOUNT_PREFIX, User};
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 /// One subject of one binding.
@@ -180,12 +180,15 @@ impl Policy {
         grants
     }
 
-    /// The rules of a user in a namespace, and the references to missing roles.
+    /// The rules of a user in a namespace, and the references to missing roles. The rules of a role occur once, even
+    /// if several bindings grant it.
     pub fn held<'a>(&'a self, user: &'a User, namespace: &str) -> (Vec<&'a Rule>, Vec<&'a RoleRef>) {
         let (mut rules, mut dangling) = (Vec::new(), Vec::new());
+        let mut seen = HashSet::new();
         for grant in self.bindings(user, namespace) {
             match self.granted(grant) {
-                Some(role) => rules.extend(role.rules()),
+                Some(role) if seen.insert(Arc::as_ptr(role)) => rules.extend(role.rules()),
+                Some(_) => {}
                 None => dangling.push(&grant.binding.role),
             }
         }

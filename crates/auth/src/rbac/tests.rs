@@ -179,6 +179,130 @@ fn escalations_list_the_missing_rules() {
     assert_eq!(missing(&[&rule("* * *")], &[&huge]), Ok(Vec::new()));
 }
 
+#[test]
+fn a_role_with_many_names_covers_itself() {
+    let role = rule("get - pods");
+    let named = Rule { names: (0..200_000).map(|at| at.to_string()).collect(), ..role.clone() };
+    assert_eq!(missing(&[&named], &[&named]), Ok(Vec::new()));
+    assert_eq!(missing(&[&role], &[&named]), Ok(Vec::new()));
+    let mut one_more = named.clone();
+    one_more.names.push("other".to_owned());
+    assert_eq!(missing(&[&named], &[&one_more]), Ok(vec![rule("get - pods other")]));
+    assert_eq!(missing(&[], &[&named]), Err(TooManyPermissions));
+}
+
+#[test]
+fn many_rules_cover_themselves() {
+    let rules: Vec<Rule> = (0..20_000).map(|at| rule(&format!("get,list g{at} r{at},r{at}/log n"))).collect();
+    let paths: Vec<Rule> = (0..20_000).map(|at| paths("get", &format!("/a{at}/*,/b{at}"))).collect();
+    let held: Vec<_> = rules.iter().chain(&paths).collect();
+    assert_eq!(missing(&held, &held), Ok(Vec::new()));
+    assert_eq!(missing(&held, &[&rule("get g1 r2 n")]), Ok(vec![rule("get g1 r2 n")]));
+}
+
+/// The definition of coverage, which compares every permission with every held rule.
+fn missing_by_definition(held: &[&Rule], requested: &[&Rule]) -> Vec<Rule> {
+    let holds = |list: &[String], word: &String| list.contains(word) || list.iter().any(|one| one == "*");
+    let mut missing = Vec::new();
+    for rule in requested {
+        let names: Vec<Vec<String>> = match &rule.names[..] {
+            [] => vec![Vec::new()],
+            names => names.iter().map(|name| vec![name.clone()]).collect(),
+        };
+        for (group, resource) in
+            rule.api_groups.iter().flat_map(|group| rule.resources.iter().map(move |it| (group, it)))
+        {
+            let pattern = resource.split_once('/').map(|(_, part)| format!("*/{part}"));
+            for (verb, name) in rule.verbs.iter().flat_map(|verb| names.iter().map(move |name| (verb, name)))
+            {
+                let is_held = held.iter().any(|held| {
+                    holds(&held.verbs, verb)
+                        && holds(&held.api_groups, group)
+                        && (holds(&held.resources, resource)
+                            || pattern.as_ref().is_some_and(|it| held.resources.contains(it)))
+                        && (held.names.is_empty()
+                            || name.first().is_some_and(|name| held.names.contains(name)))
+                });
+                if !is_held {
+                    let one = |text: &String| vec![text.clone()];
+                    missing.push(Rule {
+                        verbs: one(verb),
+                        api_groups: one(group),
+                        resources: one(resource),
+                        names: name.clone(),
+                        paths: Vec::new(),
+                    });
+                }
+            }
+        }
+        for (path, verb) in rule.paths.iter().flat_map(|path| rule.verbs.iter().map(move |verb| (path, verb)))
+        {
+            let covers = |pattern: &String| rule::path_covers(pattern, path);
+            let is_held = |held: &&Rule| {
+                held.names.is_empty() && holds(&held.verbs, verb) && held.paths.iter().any(covers)
+            };
+            if !held.iter().any(is_held) {
+                missing.push(Rule {
+                    verbs: vec![verb.clone()],
+                    paths: vec![path.clone()],
+                    ..Rule::default()
+                });
+            }
+        }
+    }
+    missing
+}
+
+#[test]
+fn missing_permissions_are_those_of_the_definition() {
+    for seed in 1..=3000_u64 {
+        let mut below = numbers(seed);
+        let mut some = |words: &[&str], least: u64| -> Vec<String> {
+            let count = least + below(3 - least);
+            (0..count).map(|_| words[below(words.len() as u64) as usize].to_owned()).collect()
+        };
+        let mut rules = |count: usize| -> Vec<Rule> {
+            let one = |at: usize| match at % 3 {
+                0 => Rule {
+                    verbs: some(&["get", "list", "*"], 1),
+                    paths: some(&["/", "/a", "/a/b", "/a/*", "/a*", "*", "/b/*", "/b/**"], 1),
+                    ..Rule::default()
+                },
+                _ => Rule {
+                    verbs: some(&["get", "list", "put", "*"], 1),
+                    api_groups: some(&["", "apps", "batch", "*"], 1),
+                    resources: some(&["pods", "pods/log", "jobs", "jobs/log", "*/log", "*"], 1),
+                    names: some(&["x", "y", "*"], 0),
+                    paths: Vec::new(),
+                },
+            };
+            (0..count).map(one).collect()
+        };
+        let (held, requested) = (rules(6), rules(3));
+        let (held, requested): (Vec<_>, Vec<_>) = (held.iter().collect(), requested.iter().collect());
+        let expected = missing_by_definition(&held, &requested);
+        assert_eq!(missing(&held, &requested), Ok(expected.clone()), "seed {seed}: {held:?} {requested:?}");
+        // what one rule covers whole is covered in parts as well
+        if held_permissions::is_covered_whole(&held, &requested).unwrap() {
+            assert!(expected.is_empty(), "seed {seed}: {held:?} {requested:?}");
+        }
+        let each = |one: &&Rule| held.iter().any(|held| missing_by_definition(&[held], &[one]).is_empty());
+        let is_covered = requested.iter().all(each);
+        assert_eq!(held_permissions::is_covered_whole(&held, &requested), Ok(is_covered), "seed {seed}");
+    }
+}
+
+/// Random numbers below a bound.
+fn numbers(seed: u64) -> impl FnMut(u64) -> u64 {
+    let mut state = seed;
+    move |most| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state % most
+    }
+}
+
 /// Incremental changes equal a full compilation.
 #[test]
 fn an_incremental_policy_equals_a_rebuilt_one() {
@@ -186,13 +310,7 @@ fn an_incremental_policy_equals_a_rebuilt_one() {
 }
 
 fn follow_at_random(seed: u64) {
-    let mut state = seed;
-    let mut below = |most: u64| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state % most
-    };
+    let mut below = numbers(seed);
     let mut roles: BTreeMap<(&str, String), Arc<Role>> = BTreeMap::new();
     let mut bindings: BTreeMap<(&str, String), Arc<Binding>> = BTreeMap::new();
     let mut followed = Policy::default();
