@@ -8,6 +8,7 @@
 
 use env::MaybeReady;
 use std::borrow::Cow;
+use std::collections::HashSet;
 use std::fmt::Write;
 use std::sync::Arc;
 use tables::text::quoted;
@@ -164,12 +165,8 @@ impl Mode {
 
 /// Joins problems as upstream's aggregate does: each once, in brackets if there are several.
 pub fn joined(problems: impl IntoIterator<Item = String>) -> String {
-    let mut distinct: Vec<String> = Vec::new();
-    for problem in problems {
-        if !distinct.contains(&problem) {
-            distinct.push(problem);
-        }
-    }
+    let mut seen = HashSet::new();
+    let distinct: Vec<String> = problems.into_iter().filter(|problem| seen.insert(problem.clone())).collect();
     match &distinct[..] {
         [one] => one.clone(),
         [] => String::new(),

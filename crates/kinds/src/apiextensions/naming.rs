@@ -4,6 +4,7 @@
 //! of that kind until it is free. A definition is served once all its names are accepted; it stays served under those
 //! names while a request for others fails.
 
+use crate::check::TextSet;
 use crate::read;
 use names::Names;
 use schema::Value;
@@ -144,7 +145,7 @@ fn accept(definition: &Value, taken: &NameIndex) -> (Value, Option<(&'static str
         if field != "singular" {
             continue;
         }
-        let own: Vec<&str> = accepted.items(&["shortNames"]).iter().map(read::text).collect();
+        let own: TextSet<'_> = accepted.items(&["shortNames"]).iter().map(read::text).collect();
         let short = wanted.items(&["shortNames"]).iter().map(read::text);
         let lost = short.filter(|it| !own.contains(it) && taken.by_another(NameKind::Resource, it, own_name));
         let lost: Vec<String> = lost.map(in_use).collect();
