@@ -224,7 +224,7 @@ impl Shared {
         }
         let parts = target.url.parse::<Uri>().map_err(|_| bad())?.into_parts();
         let scheme = parts.scheme.filter(|it| [Scheme::HTTP, Scheme::HTTPS].contains(it)).ok_or_else(bad)?;
-        let address = ServerAddress::Network(Box::new(tls::connector(target)?));
+        let address = ServerAddress::Network(Box::new(tls::connector_for(target, tls::Purpose::Calls)?));
         Ok(Self::at(address, parts.authority.ok_or_else(bad)?, scheme))
     }
 

@@ -1,5 +1,8 @@
 //! A client certificate in files: each new connection presents the files' current contents.
 //!
+//! An open connection of a pool ends within [`CHECK`] after the files have changed, so that new requests present the
+//! new certificate.
+//!
 //! Invariant: certificate and key match. While the files cannot be read or do not match, the last matching pair is
 //! presented.
 
@@ -13,7 +16,15 @@ use rustls::sign::CertifiedKey;
 use rustls_pki_types::PrivateKeyDer;
 use rustls_pki_types::pem::PemObject;
 use std::path::PathBuf;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
+
+/// How often the files are read while a connection is open.
+pub(crate) const CHECK: Duration = Duration::from_secs(60);
+
+/// Completes when the certificate that a connection presents has changed.
+pub(crate) type IdentityChange = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Certificate and key in PEM.
 type Pair = (Vec<u8>, Vec<u8>);
@@ -42,6 +53,16 @@ impl ClientCertificate {
     ) -> Result<Self, InvalidTarget> {
         let certified = certify(&pair, &provider)?;
         Ok(ClientCertificate { files, provider, current: Mutex::new(Current { pair, certified }) })
+    }
+
+    /// The end of a connection that is made now.
+    pub fn change(self: Arc<Self>) -> IdentityChange {
+        let presented = self.refresh();
+        Box::pin(async move {
+            while Arc::ptr_eq(&self.refresh(), &presented) {
+                env::io::sleep(CHECK).await;
+            }
+        })
     }
 
     /// Reads the files, which are small, and returns the current pair.

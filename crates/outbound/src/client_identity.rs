@@ -3,12 +3,11 @@
 //! Invariants: each new connection presents the current certificate, or none while there is none. A connection ends when
 //! the certificate is replaced, because the server knows its client by the certificate of the handshake.
 
-use crate::client_certificate::certify;
+use crate::client_certificate::{IdentityChange, certify};
 use crate::error::InvalidTarget;
 use rustls::SignatureScheme;
 use rustls::client::ResolvesClientCert;
 use rustls::sign::CertifiedKey;
-use std::pin::Pin;
 use std::sync::Arc;
 use tokio::sync::watch;
 
@@ -17,9 +16,6 @@ use tokio::sync::watch;
 pub struct ClientIdentity {
     current: Arc<watch::Sender<Option<Arc<CertifiedKey>>>>,
 }
-
-/// Completes when the identity has changed.
-pub(crate) type IdentityChange = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 impl ClientIdentity {
     /// Replaces the certificate and key, which are in PEM, and ends the connections of the former one.

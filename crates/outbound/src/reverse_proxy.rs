@@ -5,7 +5,7 @@
 //! connection, even on a stream that only receives.
 
 use crate::dial_error;
-use crate::tls::{self, HttpVersions};
+use crate::tls::{self, Purpose};
 use crate::{CallError, HttpResponse, InvalidTarget, Limits, Target, broken, trace_context};
 use bytes::Bytes;
 use http::{Request, Response};
@@ -44,7 +44,7 @@ where
         let upgrading = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
             .pool_max_idle_per_host(0)
-            .build(tls::connector_for(target, HttpVersions::Http1)?);
+            .build(tls::connector_for(target, Purpose::Upgrades)?);
         Ok(ReverseProxy { usual, upgrading })
     }
 

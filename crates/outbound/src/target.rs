@@ -24,7 +24,8 @@ pub struct Target {
     pub server_name: Option<String>,
     /// Client certificate and key, in PEM.
     pub identity: Option<(Vec<u8>, Vec<u8>)>,
-    /// The files of the client certificate and key: each new connection presents their current contents.
+    /// The files of the client certificate and key: each new connection presents their current contents. Connections
+    /// for requests end soon after a change.
     pub identity_files: Option<(PathBuf, PathBuf)>,
     /// A client certificate that is replaced while connections are open, instead of the two above.
     pub client_identity: Option<ClientIdentity>,

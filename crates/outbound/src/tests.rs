@@ -221,3 +221,92 @@ async fn a_client_certificate_is_presented_on_request() {
     let why = HttpClient::new(&other, Limits::default()).err().unwrap().to_string();
     assert!(why.contains("the client certificate"), "{why}");
 }
+
+/// A server that says the number of the client certificate that a connection was made with. It may close each
+/// connection after one response.
+async fn server_of_clients(clients: &[&Identity], closes: bool) -> Target {
+    let server = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let mut trusted = rustls::RootCertStore::empty();
+    let known: Vec<_> = clients.iter().map(|it| it.cert.der().clone()).collect();
+    known.iter().for_each(|it| trusted.add(it.clone()).unwrap());
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let verifier =
+        rustls::server::WebPkiClientVerifier::builder_with_provider(Arc::new(trusted), provider.clone());
+    let key = rustls_pki_types::PrivateKeyDer::try_from(server.signing_key.serialize_der()).unwrap();
+    let config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_client_cert_verifier(verifier.build().unwrap())
+        .with_single_cert(vec![server.cert.der().clone()], key)
+        .unwrap();
+    let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(config));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let Ok(mut stream) = acceptor.accept(stream).await else { continue };
+            let shown = stream.get_ref().1.peer_certificates().unwrap()[0].clone();
+            let answer = known.iter().position(|it| *it == shown).unwrap().to_string();
+            if !closes {
+                tokio::spawn(speak(stream, answer));
+                continue;
+            }
+            let mut part = [0; 4096];
+            let _ = stream.read(&mut part).await;
+            let head = "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 1\r\n\r\n";
+            let _ = stream.write_all((head.to_owned() + &answer).as_bytes()).await;
+            let _ = stream.shutdown().await;
+        }
+    });
+    let authorities = Some(server.cert.pem().into_bytes());
+    Target { url: format!("https://localhost:{port}"), authorities, ..Target::default() }
+}
+
+type Identity = rcgen::CertifiedKey<rcgen::KeyPair>;
+
+fn identity(name: &str) -> Identity {
+    rcgen::generate_simple_self_signed([name.to_owned()]).unwrap()
+}
+
+fn write_identity(folder: &std::path::Path, identity: &Identity) -> Target {
+    let pair = (identity.cert.pem().into_bytes(), identity.signing_key.serialize_pem().into_bytes());
+    let files = (folder.join("tls.crt"), folder.join("tls.key"));
+    std::fs::write(&files.0, &pair.0).unwrap();
+    std::fs::write(&files.1, &pair.1).unwrap();
+    Target { identity: Some(pair), identity_files: Some(files), ..Target::default() }
+}
+
+#[tokio::test]
+async fn a_new_connection_presents_the_certificate_that_is_in_the_files() {
+    let (first, second) = (identity("first"), identity("second"));
+    let folder = tempfile::tempdir().unwrap();
+    let server = server_of_clients(&[&first, &second], true).await;
+    let Target { identity, identity_files, .. } = write_identity(folder.path(), &first);
+    let client = caller(Target { identity, identity_files, ..server }, Limits::default());
+    for _ in 0..2 {
+        assert_eq!(&*client.get("").await.unwrap().body, b"0");
+    }
+    write_identity(folder.path(), &second);
+    assert_eq!(&*client.get("").await.unwrap().body, b"1");
+}
+
+#[tokio::test]
+async fn an_open_connection_ends_after_the_files_of_its_certificate_have_changed() {
+    let (first, second) = (identity("first"), identity("second"));
+    let folder = tempfile::tempdir().unwrap();
+    let server = server_of_clients(&[&first, &second], false).await;
+    let Target { identity, identity_files, .. } = write_identity(folder.path(), &first);
+    let client = caller(Target { identity, identity_files, ..server }, Limits::default());
+    assert_eq!(&*client.get("").await.unwrap().body, b"0");
+    write_identity(folder.path(), &second);
+    assert_eq!(&*client.get("").await.unwrap().body, b"0");
+    tokio::time::pause();
+    tokio::time::advance(client_certificate::CHECK).await;
+    tokio::time::resume();
+    let replaced = async {
+        while &*client.get("").await.unwrap().body != b"1" {
+            tokio::task::yield_now().await;
+        }
+    };
+    env::io::timeout(Duration::from_secs(30), replaced).await.expect("a connection with the new certificate");
+}

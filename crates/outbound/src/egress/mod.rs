@@ -12,7 +12,7 @@ mod tunnel;
 pub use in_process::InProcessServers;
 pub use proxy::{DialMetrics, Protocol, Proxy};
 
-use crate::client_identity::{ClientIdentity, IdentityChange};
+use crate::client_certificate::IdentityChange;
 use http::Uri;
 use http::uri::Scheme;
 use hyper::rt::{Read, ReadBufCursor, Write};
@@ -134,21 +134,25 @@ impl Write for Wire {
     }
 }
 
+/// Makes a future that completes when the client's present certificate is replaced.
+pub(crate) type IdentityChanges = Arc<dyn Fn() -> IdentityChange + Send + Sync>;
+
 /// The connector for hyper clients, which name the server by a URL.
 #[derive(Clone)]
 pub(crate) struct DialingConnector {
     tcp: HttpConnector,
     dialer: Dialer,
-    identity: Option<ClientIdentity>,
+    changes: Option<IdentityChanges>,
 }
 
 impl DialingConnector {
-    pub fn new(dialer: Dialer, timeout: Option<Duration>, identity: Option<ClientIdentity>) -> Self {
+    /// With `changes`, connections end when the certificate is replaced.
+    pub fn new(dialer: Dialer, timeout: Option<Duration>, changes: Option<IdentityChanges>) -> Self {
         let mut tcp = HttpConnector::new();
         tcp.enforce_http(false);
         tcp.set_nodelay(true);
         tcp.set_connect_timeout(Some(timeout.unwrap_or(TIMEOUT)));
-        DialingConnector { tcp, dialer, identity }
+        DialingConnector { tcp, dialer, changes }
     }
 }
 
@@ -165,7 +169,7 @@ impl Service<Uri> for DialingConnector {
 
     fn call(&mut self, to: Uri) -> Self::Future {
         // before the handshake: a certificate that is replaced during it ends the connection
-        let change = self.identity.as_ref().map(ClientIdentity::change);
+        let change = self.changes.as_ref().map(|change| change());
         let identified = |wire: Wire| match change {
             Some(change) => Wire::Identified(Box::new(wire), change),
             None => wire,
