@@ -1,5 +1,7 @@
-//! An environment that blocks threads: creation of the next objects waits for their uid and keeps its thread.
+//! An environment that blocks threads: creation of the next objects waits for their uid and keeps its thread. It also
+//! notes the work of bulk threads.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, SystemTime};
 
@@ -12,6 +14,8 @@ use crate::{TIMEOUT, soon};
 pub struct ThreadBlocker {
     state: Mutex<State>,
     changed: Condvar,
+    /// Whether a bulk thread has looked at the clock.
+    bulk_work: AtomicBool,
 }
 
 #[derive(Default)]
@@ -44,6 +48,17 @@ impl ThreadBlocker {
         soon("blocked threads", all).await;
     }
 
+    /// Whether a bulk thread has worked since the last call.
+    pub fn take_bulk_work(&self) -> bool {
+        self.bulk_work.swap(false, Ordering::SeqCst)
+    }
+
+    fn note_thread(&self) {
+        if std::thread::current().name().is_some_and(|name| name.starts_with("bulk")) {
+            self.bulk_work.store(true, Ordering::SeqCst);
+        }
+    }
+
     pub fn release(&self) {
         let mut state = self.state.lock().unwrap();
         (state.to_block, state.open) = (0, true);
@@ -73,10 +88,12 @@ pub(crate) struct BlockingEnv {
 
 impl Env for BlockingEnv {
     fn now(&self) -> SystemTime {
+        self.blocker.note_thread();
         self.world.now()
     }
 
     fn elapsed(&self) -> Duration {
+        self.blocker.note_thread();
         self.world.elapsed()
     }
 

@@ -97,3 +97,45 @@ async fn the_seat_of_a_cancelled_request_is_free_when_its_work_ends() {
     until_in_flight(&cluster, 0).await;
     cluster.get(&format!("{CONFIGMAPS}/left")).await.code(404);
 }
+
+#[tokio::test]
+async fn requests_for_large_objects_run_on_bulk_threads() {
+    let (cluster, hold) = holding().await;
+    for name in ["big", "gone"] {
+        cluster.create(CONFIGMAPS, large(name)).await;
+    }
+    cluster.named(CONFIGMAPS, "small").await;
+    let (big, small) = (format!("{CONFIGMAPS}/big"), format!("{CONFIGMAPS}/small"));
+    let table = "application/json;as=Table;v=v1;g=meta.k8s.io";
+    hold.take_bulk_work();
+    for (what, request, expected) in [
+        ("the stored bytes", cluster.get(&big), false),
+        ("a table of a small object", cluster.get(&small).accept(table), false),
+        ("an update of a small object", cluster.put(&small, json!({"metadata": {"name": "small"}})), false),
+        ("a table", cluster.get(&big).accept(table), true),
+        ("a deletion", cluster.delete(&format!("{CONFIGMAPS}/gone")), true),
+        ("an update", cluster.put(&big, json!({"metadata": {"name": "big"}})), true),
+    ] {
+        request.await.code(200);
+        assert_eq!(hold.take_bulk_work(), expected, "{what}");
+    }
+}
+
+#[tokio::test]
+async fn roles_of_users_who_must_hold_their_rules_are_written_on_bulk_threads() {
+    let (cluster, hold) = holding().await;
+    let alice = super::limits::cluster_admin(&cluster).await;
+    let group = "rbac.authorization.k8s.io";
+    let collection = |plural: &str| format!("/apis/{group}/v1/namespaces/default/{plural}");
+    let role = json!({"metadata": {"name": "a"}, "rules": []});
+    let binding =
+        json!({"metadata": {"name": "a"}, "roleRef": {"apiGroup": group, "kind": "Role", "name": "a"}});
+    cluster.create(&collection("roles"), role.clone()).await;
+    hold.take_bulk_work();
+    cluster.put(&format!("{}/a", collection("roles")), role.clone()).await.code(200);
+    assert!(!hold.take_bulk_work(), "an administrator needs no rules");
+    cluster.put(&format!("{}/a", collection("roles")), role).user(&alice).await.code(200);
+    assert!(hold.take_bulk_work(), "a role");
+    cluster.post(&collection("rolebindings"), binding).user(&alice).await.code(201);
+    assert!(hold.take_bulk_work(), "a binding");
+}

@@ -1,5 +1,6 @@
 //! Objects, documents and errors as responses, in the negotiated format.
 
+use super::bulk_threads::BODY_BYTES;
 use super::request_context::RequestContext;
 use crate::negotiate::status;
 use crate::negotiate::table::{self, Include, Layout};
@@ -171,7 +172,11 @@ pub(crate) fn document(
         },
     };
     if body.len() > MIN_BYTES && format.gzip {
-        return compress(response(code, form, Body::frames(gzip(std::iter::once(body))), names));
+        let is_bulk = body.len() >= BODY_BYTES;
+        let body = Body::frames(gzip(std::iter::once(body)));
+        // few bytes are sent, but many are compressed
+        let body = if is_bulk { body.in_bulk() } else { body };
+        return compress(response(code, form, body, names));
     }
     response(code, form, Body::full(body), names)
 }

@@ -32,6 +32,11 @@ use std::sync::Arc;
 const BATCH: usize = 500;
 
 impl Resource {
+    /// Whether stored objects are decoded before they are sent.
+    pub fn converts(&self) -> bool {
+        self.hooks.storage.custom_versions.is_some() || self.hooks.storage.convert.is_some()
+    }
+
     /// The object's bytes in this version.
     pub fn json(&self, object: &Object) -> Bytes {
         if let Some(fit) = &self.hooks.storage.custom_versions {
