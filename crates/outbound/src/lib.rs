@@ -8,6 +8,7 @@
 //! requests are idempotent. A [`TtlCache`] keeps responses, and a [`SingleFlight`] merges concurrent equal
 //! requests. A [`Channel`] is the transport of gRPC clients. A [`ReverseProxy`] forwards requests of other clients. All of them connect through their target's [`Dialer`].
 
+mod any_certificate;
 mod channel;
 mod client_certificate;
 mod client_identity;
@@ -47,6 +48,7 @@ pub use metrics::ClientMetrics;
 pub use reverse_proxy::ReverseProxy;
 pub use single_flight::SingleFlight;
 pub use target::{Credentials, Target};
+pub use tls::config as tls_config;
 pub use trace_context::{TRACEPARENT, within};
 pub use transport::{Transport, TransportBody};
 pub use ttl_cache::{Key, TtlCache};

@@ -18,7 +18,7 @@ pub struct Target {
     pub authorities: Option<Vec<u8>>,
     /// The file of these: each new connection is verified with its current contents.
     pub authority_file: Option<PathBuf>,
-    /// Accept any certificate.
+    /// Accept any certificate, also of keys and versions that are refused elsewhere.
     pub insecure: bool,
     /// The name in the server's certificate, if it is not the URL's host.
     pub server_name: Option<String>,

@@ -1,4 +1,5 @@
 use super::*;
+use rustls_pki_types::pem::PemObject;
 use std::sync::Arc;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
@@ -8,30 +9,41 @@ async fn server(answer: String, certified: Option<&rcgen::CertifiedKey<rcgen::Ke
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
     let acceptor = certified.map(|it| {
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let builder = rustls::ServerConfig::builder_with_provider(provider);
-        let config = builder.with_safe_default_protocol_versions().unwrap().with_no_client_auth();
         let key = rustls_pki_types::PrivateKeyDer::try_from(it.signing_key.serialize_der()).unwrap();
-        tokio_rustls::TlsAcceptor::from(Arc::new(
-            config.with_single_cert(vec![it.cert.der().clone()], key).unwrap(),
-        ))
+        acceptor(it.cert.der().clone(), &key)
     });
-    tokio::spawn(async move {
-        while let Ok((stream, _)) = listener.accept().await {
-            let (answer, acceptor) = (answer.clone(), acceptor.clone());
-            tokio::spawn(async move {
-                match acceptor {
-                    Some(acceptor) => {
-                        if let Ok(stream) = acceptor.accept(stream).await {
-                            speak(stream, answer).await
-                        }
-                    }
-                    None => speak(stream, answer).await,
-                }
-            });
-        }
-    });
+    tokio::spawn(serve(listener, answer, acceptor));
     port
+}
+
+/// Presents a certificate as it is, also one that the library would not read.
+fn acceptor(
+    certificate: rustls_pki_types::CertificateDer<'static>,
+    key: &rustls_pki_types::PrivateKeyDer<'_>,
+) -> tokio_rustls::TlsAcceptor {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let key = rustls::crypto::ring::sign::any_supported_type(key).unwrap();
+    let certified = rustls::sign::CertifiedKey::new(vec![certificate], key);
+    let builder = rustls::ServerConfig::builder_with_provider(provider);
+    let config = builder.with_safe_default_protocol_versions().unwrap().with_no_client_auth();
+    let resolver = rustls::sign::SingleCertAndKey::from(certified);
+    tokio_rustls::TlsAcceptor::from(Arc::new(config.with_cert_resolver(Arc::new(resolver))))
+}
+
+async fn serve(listener: TcpListener, answer: String, acceptor: Option<tokio_rustls::TlsAcceptor>) {
+    while let Ok((stream, _)) = listener.accept().await {
+        let (answer, acceptor) = (answer.clone(), acceptor.clone());
+        tokio::spawn(async move {
+            match acceptor {
+                Some(acceptor) => {
+                    if let Ok(stream) = acceptor.accept(stream).await {
+                        speak(stream, answer).await
+                    }
+                }
+                None => speak(stream, answer).await,
+            }
+        });
+    }
 }
 
 async fn speak(mut stream: impl tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin, answer: String) {
@@ -123,6 +135,21 @@ async fn only_trusted_servers_receive_requests() {
     }
     let careless = Target { authorities: None, server_name: None, insecure: true, ..target };
     assert_eq!(&*ask(careless).await.unwrap().body, b"hello");
+}
+
+#[tokio::test]
+async fn only_an_insecure_target_may_have_a_certificate_of_version_1() {
+    const PEM: &[u8] = include_bytes!("version-1.pem");
+    let certificate = rustls_pki_types::CertificateDer::from_pem_slice(PEM).unwrap();
+    let key = rustls_pki_types::PrivateKeyDer::from_pem_slice(PEM).unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("https://{}", listener.local_addr().unwrap());
+    tokio::spawn(serve(listener, "hello".to_owned(), Some(acceptor(certificate, &key))));
+    let ask = async |insecure| {
+        caller(Target { url: url.clone(), insecure, ..Target::default() }, Limits::default()).get("").await
+    };
+    assert_eq!(&*ask(true).await.unwrap().body, b"hello");
+    assert!(matches!(ask(false).await, Err(CallError::Connection(_))));
 }
 
 #[test]

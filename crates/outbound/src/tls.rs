@@ -1,5 +1,6 @@
 //! TLS client configuration: which server certificates are accepted, and which client certificate is presented.
 
+use crate::any_certificate::AnyCertificate;
 use crate::client_certificate::ClientCertificate;
 use crate::egress::{DialingConnector, IdentityChanges};
 use crate::error::InvalidTarget;
@@ -9,11 +10,9 @@ use crate::server_verifier::ConfiguredAuthorities;
 use crate::target::Target;
 use hyper_rustls::{FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilder};
 use rustls::client::Resumption;
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::CryptoProvider;
-use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::pem::PemObject;
-use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls_pki_types::{PrivateKeyDer, ServerName};
 use std::sync::Arc;
 
 /// The use of the connections of a connector.
@@ -68,8 +67,8 @@ fn followed_certificate(target: &Target) -> Result<Option<Arc<ClientCertificate>
     }
 }
 
-/// The TLS configuration of a target.
-pub(crate) fn config(target: &Target) -> Result<ClientConfig, InvalidTarget> {
+/// The TLS configuration of a target, without protocols of the application.
+pub fn config(target: &Target) -> Result<ClientConfig, InvalidTarget> {
     config_with(target, followed_certificate(target)?)
 }
 
@@ -82,7 +81,7 @@ fn config_with(
         .with_safe_default_protocol_versions()
         .map_err(bad("TLS"))?;
     let builder = if target.insecure {
-        builder.dangerous().with_custom_certificate_verifier(Arc::new(AnyCertificate(provider.clone())))
+        builder.dangerous().with_custom_certificate_verifier(Arc::new(AnyCertificate))
     } else if let (Some(pem), Some(file)) = (&target.authorities, &target.authority_file) {
         let followed = ServerAuthorities::new(pem.clone(), file.clone(), provider.clone())?;
         builder.dangerous().with_custom_certificate_verifier(Arc::new(followed))
@@ -115,45 +114,4 @@ fn config_with(
         config.resumption = Resumption::disabled();
     }
     Ok(config)
-}
-
-/// Accepts any certificate whose key the server holds.
-#[derive(Debug)]
-struct AnyCertificate(Arc<CryptoProvider>);
-
-impl ServerCertVerifier for AnyCertificate {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.0.signature_verification_algorithms;
-        rustls::crypto::verify_tls12_signature(message, certificate, signed, algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.0.signature_verification_algorithms;
-        rustls::crypto::verify_tls13_signature(message, certificate, signed, algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
-    }
 }

@@ -202,3 +202,43 @@ async fn run_grpc(host: &str, port: i32, service: String, timeout: Duration) -> 
         Err(_) => unreachable(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::runtime::simulated::SimulatedRuntime;
+    use crate::testing::https_server::{VERSION_1, serve_https};
+    use std::sync::Arc;
+
+    /// The outcome of an HTTPS probe of a server with this certificate and key.
+    async fn probe_https(pem: &[u8], status: &'static str) -> Outcome {
+        let answer = move |head: &str| {
+            assert!(head.starts_with("GET /live HTTP/1.1\r\n"), "{head}");
+            format!("HTTP/1.1 {status}\r\ncontent-length: 2\r\n\r\nok")
+        };
+        let port = serve_https(pem, answer).await;
+        let probe: Probe = crate::objects::testing::object(&format!(
+            r#"{{"httpGet":{{"port":{port},"scheme":"HTTPS","path":"/live"}},"timeoutSeconds":60}}"#
+        ));
+        let world: env::World = env::Seeded::new(0, 1);
+        let target = ProbeTarget {
+            runtime: &(Arc::new(SimulatedRuntime::new(world)) as _),
+            container: &Container::default(),
+            container_id: "",
+            pod_ip: "127.0.0.1",
+            run: 0,
+        };
+        run(&probe, &target).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn an_https_probe_accepts_any_certificate() {
+        let made = rcgen::generate_simple_self_signed(["other.example".to_owned()]).unwrap();
+        let usual = made.cert.pem() + &made.signing_key.serialize_pem();
+        for pem in [usual.as_bytes(), VERSION_1] {
+            assert_eq!(probe_https(pem, "200 OK").await, Outcome::Success);
+            let failure = "HTTP probe failed with statuscode: 503".to_owned();
+            assert_eq!(probe_https(pem, "503 Unavailable").await, Outcome::Failure(failure));
+        }
+    }
+}

@@ -3,6 +3,8 @@
 //! One request per connection. A response is read up to a limit; certificates are not verified, since they are those of
 //! containers.
 
+use outbound::Target;
+use rustls::ClientConfig;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -128,7 +130,7 @@ async fn exchange(
         return converse(stream, &text, limit).await;
     }
     let name = rustls::pki_types::ServerName::try_from(url.host.clone()).map_err(|why| why.to_string())?;
-    let connector = tokio_rustls::TlsConnector::from(unverified_tls()?);
+    let connector = tokio_rustls::TlsConnector::from(Arc::new(unverified_tls()?));
     let stream = connector.connect(name, stream).await;
     let stream = stream.map_err(|why| match why.to_string() {
         it if it.contains("InvalidContentType") => PLAIN_ANSWER.to_owned(),
@@ -242,65 +244,9 @@ fn dechunk(mut bytes: &[u8]) -> Vec<u8> {
     body
 }
 
-fn unverified_tls() -> Result<Arc<rustls::ClientConfig>, String> {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let builder = rustls::ClientConfig::builder_with_provider(provider.clone())
-        .with_safe_default_protocol_versions()
-        .map_err(|why| why.to_string())?;
-    let config = builder
-        .dangerous()
-        .with_custom_certificate_verifier(Arc::new(AnyCertificate(provider)))
-        .with_no_client_auth();
-    Ok(Arc::new(config))
-}
-
-/// Accepts every certificate.
-#[derive(Debug)]
-struct AnyCertificate(Arc<rustls::crypto::CryptoProvider>);
-
-impl rustls::client::danger::ServerCertVerifier for AnyCertificate {
-    fn verify_server_cert(
-        &self,
-        _: &rustls::pki_types::CertificateDer<'_>,
-        _: &[rustls::pki_types::CertificateDer<'_>],
-        _: &rustls::pki_types::ServerName<'_>,
-        _: &[u8],
-        _: rustls::pki_types::UnixTime,
-    ) -> Result<rustls::client::danger::ServerCertVerified, rustls::Error> {
-        Ok(rustls::client::danger::ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &rustls::pki_types::CertificateDer<'_>,
-        signature: &rustls::DigitallySignedStruct,
-    ) -> Result<rustls::client::danger::HandshakeSignatureValid, rustls::Error> {
-        rustls::crypto::verify_tls12_signature(
-            message,
-            certificate,
-            signature,
-            &self.0.signature_verification_algorithms,
-        )
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &rustls::pki_types::CertificateDer<'_>,
-        signature: &rustls::DigitallySignedStruct,
-    ) -> Result<rustls::client::danger::HandshakeSignatureValid, rustls::Error> {
-        rustls::crypto::verify_tls13_signature(
-            message,
-            certificate,
-            signature,
-            &self.0.signature_verification_algorithms,
-        )
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<rustls::SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
-    }
+/// Certificates of containers are not verified.
+fn unverified_tls() -> Result<ClientConfig, String> {
+    outbound::tls_config(&Target { insecure: true, ..Target::default() }).map_err(|why| why.to_string())
 }
 
 #[cfg(test)]

@@ -1,4 +1,6 @@
-//! Programs of tests.
+//! Programs and servers of tests.
+
+pub mod https_server;
 
 use std::os::unix::fs::symlink;
 use std::path::Path;
