@@ -43,7 +43,7 @@ impl PodSetup for SimulatedSetup {
         &'a self,
         pod: &'a Arc<Pod>,
         attempt: u32,
-    ) -> BoxFuture<'a, Result<(SandboxConfig, String), String>> {
+    ) -> BoxFuture<'a, Result<SandboxConfig, String>> {
         let mut config = SandboxConfig {
             name: pod.metadata.name.clone(),
             uid: pod.metadata.uid.clone(),
@@ -55,7 +55,7 @@ impl PodSetup for SimulatedSetup {
         if pod.spec.host_network {
             config.linux.security.namespaces.network = NamespaceMode::Node;
         }
-        async { Ok((config, String::new())) }.boxed()
+        async { Ok(config) }.boxed()
     }
 
     fn container<'a>(

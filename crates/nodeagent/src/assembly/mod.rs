@@ -56,6 +56,7 @@ use crate::objects::cache::{ObjectCache, Strategy};
 use crate::pod::events::PodEvents;
 use crate::pod::workers::PodWorkers;
 use crate::pod_setup::MachineSetup;
+use crate::pod_setup::runtime_classes::RuntimeClasses;
 use crate::process_lock::ProcessLock;
 use crate::resource_managers::devices::registration;
 use crate::runtime::SharedRuntime;
@@ -180,7 +181,7 @@ pub async fn run(parts: Parts) -> Result<(), StartError> {
         node::facts(configuration, &root_dir, &machine, amounts.allocatable, master, Path::new(LOG_DIR));
     node::set_memory_behavior(&mut facts, configuration, &parts.gates, cgroups.files().is_v2());
     let setup = Arc::new(MachineSetup {
-        client: client.clone(),
+        runtime_classes: RuntimeClasses::new(parts.has_api().then(|| factory.clone())),
         world: world.clone(),
         facts: RwLock::new(Arc::new(facts)),
         host_ips: handle.host_ips.clone(),

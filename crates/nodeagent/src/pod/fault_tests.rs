@@ -40,6 +40,22 @@ async fn a_sandbox_without_configuration_is_tried_again_in_intervals() {
 }
 
 #[tokio::test]
+async fn a_container_restarts_while_its_runtime_class_cannot_be_read() {
+    let node = TestNode::new().await;
+    node.runtime.behave("a", Behaviour { runs_for: Some(Duration::from_secs(5)), ..Behaviour::default() });
+    node.workers.set(pod(RUNS));
+    node.until("running", |node| node.status("u").phase == "Running").await;
+    *node.setup.handler_error.lock() = Some("connection refused".to_owned());
+    node.until("the restart", |node| restarts(node) > 0).await;
+    let events = node.records.events.lock().clone();
+    assert!(!events.iter().any(|it| it.contains("FailedCreatePodSandBox")), "{events:?}");
+    // a new sandbox needs the handler
+    node.workers.set(pod_of("v", RUNS));
+    let event = "FailedCreatePodSandBox: Failed to create pod sandbox: connection refused";
+    node.until("the event", |node| node.records.events.lock().iter().any(|it| it == event)).await;
+}
+
+#[tokio::test]
 async fn a_runtime_that_hangs_leaves_containers_alone() {
     let node = TestNode::new().await;
     node.workers.set(pod(RUNS));

@@ -55,12 +55,13 @@ pub trait PodSetup: Send + Sync + 'static {
     fn prepare<'a>(&'a self, pod: &'a Arc<Pod>) -> BoxFuture<'a, Result<(), SetupError>>;
     /// When the volumes of a pod are to be brought up to date, by the monotonic clock.
     fn next_refresh(&self, pod: &Pod) -> Option<Duration>;
-    /// The configuration of a sandbox, and the handler of its RuntimeClass.
-    fn sandbox<'a>(
-        &'a self,
-        pod: &'a Arc<Pod>,
-        attempt: u32,
-    ) -> BoxFuture<'a, Result<(SandboxConfig, String), String>>;
+    /// The configuration of a sandbox.
+    fn sandbox<'a>(&'a self, pod: &'a Arc<Pod>, attempt: u32)
+    -> BoxFuture<'a, Result<SandboxConfig, String>>;
+    /// The handler of a pod's RuntimeClass, for a new sandbox; empty for the usual one.
+    fn runtime_handler<'a>(&'a self, _: &'a Pod) -> BoxFuture<'a, Result<String, String>> {
+        Box::pin(async { Ok(String::new()) })
+    }
     fn container<'a>(
         &'a self,
         input: ContainerInput<'a>,

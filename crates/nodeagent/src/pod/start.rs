@@ -65,15 +65,22 @@ impl Worker {
     async fn start_all(&mut self, plan: &Plan) -> Result<Vec<Duration>, StepError> {
         let retry = self.context.world.elapsed() + RETRY;
         let attempt = plan.create_sandbox.or(self.observed.sandbox().map(|it| it.info.attempt)).unwrap_or(0);
-        let made = self.context.setup.sandbox(&self.pod, attempt).await;
-        let (config, handler) = match made {
-            Ok(made) => made,
+        let config = match self.context.setup.sandbox(&self.pod, attempt).await {
+            Ok(config) => config,
             Err(why) => {
                 self.sandbox_failed(&why);
                 return Ok(vec![retry]);
             }
         };
         if plan.create_sandbox.is_some() {
+            // only now: a container restarts in its sandbox also where the class cannot be read
+            let handler = match self.context.setup.runtime_handler(&self.pod).await {
+                Ok(handler) => handler,
+                Err(why) => {
+                    self.sandbox_failed(&why);
+                    return Ok(vec![retry]);
+                }
+            };
             let id = match self.context.runtime.run_sandbox(&config, &handler).await {
                 Ok(id) => {
                     self.context.metrics.sandbox_made(true);

@@ -40,6 +40,8 @@ pub struct TestSetup {
     pub prepare_error: Mutex<Option<String>>,
     /// Why sandboxes have no configuration.
     pub sandbox_error: Mutex<Option<String>>,
+    /// Why runtime classes cannot be looked up.
+    pub handler_error: Mutex<Option<String>>,
     /// Counts the requests for configurations of sandboxes.
     pub sandbox_requests: AtomicUsize,
 }
@@ -76,7 +78,7 @@ impl PodSetup for TestSetup {
         &'a self,
         pod: &'a Arc<Pod>,
         attempt: u32,
-    ) -> BoxFuture<'a, Result<(SandboxConfig, String), String>> {
+    ) -> BoxFuture<'a, Result<SandboxConfig, String>> {
         let config = SandboxConfig {
             name: pod.metadata.name.clone(),
             uid: pod.metadata.uid.clone(),
@@ -87,10 +89,18 @@ impl PodSetup for TestSetup {
         let requests = self.sandbox_requests.fetch_add(1, Ordering::Relaxed);
         assert!(requests < SANDBOX_REQUESTS, "a worker repeats its step without end");
         let made = match self.sandbox_error.lock().clone() {
-            None => Ok((config, String::new())),
+            None => Ok(config),
             Some(why) => Err(why),
         };
         async { made }.boxed()
+    }
+
+    fn runtime_handler<'a>(&'a self, _: &'a Pod) -> BoxFuture<'a, Result<String, String>> {
+        let found = match self.handler_error.lock().clone() {
+            None => Ok(String::new()),
+            Some(why) => Err(why),
+        };
+        async { found }.boxed()
     }
 
     fn container<'a>(

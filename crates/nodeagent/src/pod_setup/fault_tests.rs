@@ -1,6 +1,7 @@
 //! Pods with volumes and cgroups while the agent is killed or the disk is full.
 
 use super::MachineSetup;
+use super::runtime_classes::RuntimeClasses;
 use crate::cgroups::{CgroupFiles, CgroupManager, CgroupOptions};
 use crate::container::NodeFacts;
 use crate::filesystem::testing::FakeFilesystem;
@@ -179,8 +180,7 @@ impl TestMachine {
         // the start of an agent may be killed, too
         let _ = cgroups.set_up(&ResourceList::new());
         let client = Client::new(NoServer);
-        let objects =
-            ObjectCache::new(client.clone(), world.clone(), Strategy::Get, None, Arc::new(|_: &str| {}));
+        let objects = ObjectCache::new(client, world.clone(), Strategy::Get, None, Arc::new(|_: &str| {}));
         let facts = NodeFacts {
             root_dir: self.path("root"),
             log_dir: self.path("log/pods"),
@@ -191,7 +191,7 @@ impl TestMachine {
         volumes.set_csi(csi);
         let (_, host_ips) = watch::channel(vec!["10.1.1.1".to_owned()]);
         Arc::new(MachineSetup {
-            client,
+            runtime_classes: RuntimeClasses::new(None),
             world: world.clone(),
             facts: RwLock::new(Arc::new(facts)),
             host_ips,

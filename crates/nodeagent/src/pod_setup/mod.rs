@@ -2,6 +2,7 @@
 
 #[cfg(test)]
 mod fault_tests;
+pub mod runtime_classes;
 
 use crate::admission::apparmor;
 use crate::cgroups::CgroupManager;
@@ -18,12 +19,12 @@ use crate::runtime::{ContainerConfig, ContainerStatus, SandboxConfig};
 use crate::stats::AgentMetrics;
 use crate::volumes::VolumeManager;
 use api::core::v1::{Pod, Secret};
-use api::node::v1::RuntimeClass;
-use client::{Api, Client, Note};
+use client::Note;
 use env::World;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use parking_lot::RwLock;
+use runtime_classes::RuntimeClasses;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -35,7 +36,7 @@ const LOG_DIR_MODE: u32 = 0o755;
 
 /// See the module.
 pub struct MachineSetup {
-    pub client: Client,
+    pub runtime_classes: RuntimeClasses,
     pub world: World,
     pub facts: RwLock<Arc<NodeFacts>>,
     /// Addresses of the node.
@@ -75,14 +76,6 @@ impl MachineSetup {
         for note in notes {
             self.events.record(pod, None, note.event_type, note.reason, &note.message);
         }
-    }
-
-    async fn handler(&self, pod: &Pod) -> Result<String, String> {
-        let Some(class) = pod.spec.runtime_class_name.as_deref().filter(|it| !it.is_empty()) else {
-            return Ok(String::new());
-        };
-        let found = Api::<RuntimeClass>::all(&self.client).get(class).await;
-        found.map(|it| it.handler).map_err(|why| format!("failed to get sandbox runtime: {}", why.message()))
     }
 
     fn filesystem(&self) -> &dyn Filesystem {
@@ -126,6 +119,7 @@ impl PodSetup for MachineSetup {
     fn prepare<'a>(&'a self, pod: &'a Arc<Pod>) -> BoxFuture<'a, Result<(), SetupError>> {
         async move {
             self.objects.register(pod);
+            self.runtime_classes.expect(pod);
             let begun = self.world.elapsed();
             let made = self.cgroups.ensure_pod(pod);
             self.metrics.cgroup_handled("create", self.world.elapsed().saturating_sub(begun));
@@ -165,15 +159,19 @@ impl PodSetup for MachineSetup {
         &'a self,
         pod: &'a Arc<Pod>,
         attempt: u32,
-    ) -> BoxFuture<'a, Result<(SandboxConfig, String), String>> {
+    ) -> BoxFuture<'a, Result<SandboxConfig, String>> {
         async move {
             let (config, notes) = sandbox_config(pod, attempt, &self.cgroups.pod_parent(pod), &self.facts())?;
             self.record(pod, &notes);
             let made = self.filesystem().create_dir_all(&self.log_dir(pod), LOG_DIR_MODE);
             made.map_err(|why| format!("failed to create log directory: {why}"))?;
-            Ok((config, self.handler(pod).await?))
+            Ok(config)
         }
         .boxed()
+    }
+
+    fn runtime_handler<'a>(&'a self, pod: &'a Pod) -> BoxFuture<'a, Result<String, String>> {
+        self.runtime_classes.handler(pod).boxed()
     }
 
     fn container<'a>(
