@@ -141,7 +141,7 @@ pub fn facts(
     let dns = DnsOptions {
         cluster_dns: configuration.texts("clusterDNS"),
         cluster_domain: configuration.text(&["clusterDomain"]).to_owned(),
-        resolv_conf: (!file.is_empty()).then(|| std::fs::read_to_string(file).unwrap_or_default()),
+        resolv_conf: (!file.is_empty()).then(|| PathBuf::from(file)),
         node_ips: Vec::new(),
     };
     NodeFacts {

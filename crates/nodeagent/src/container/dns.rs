@@ -4,7 +4,9 @@ use crate::pod_facts::description;
 use crate::runtime::DnsConfig;
 use api::core::v1::{Pod, PodDNSConfig};
 use client::Note;
+use std::io::ErrorKind;
 use std::net::IpAddr;
+use std::path::PathBuf;
 
 /// Limits of a resolver configuration.
 const MAX_SERVERS: usize = 3;
@@ -20,8 +22,8 @@ const CLUSTER_OPTIONS: &[&str] = &["ndots:5"];
 pub struct DnsOptions {
     pub cluster_dns: Vec<String>,
     pub cluster_domain: String,
-    /// The text of the node's file; `None` if the configuration names no file, which disables lookups.
-    pub resolv_conf: Option<String>,
+    /// The node's file, read for each pod; `None` if the configuration names no file, which disables lookups.
+    pub resolv_conf: Option<PathBuf>,
     pub node_ips: Vec<IpAddr>,
 }
 
@@ -33,10 +35,20 @@ enum Base {
     Pod,
 }
 
-/// The configuration of a pod, and events about it.
+/// The node's own configuration. A file that is absent is an empty one, as for the resolver of libc.
+fn host_dns(options: &DnsOptions) -> Result<DnsConfig, String> {
+    let Some(path) = &options.resolv_conf else { return Ok(DnsConfig::default()) };
+    match std::fs::read_to_string(path) {
+        Ok(text) => Ok(parse_resolv_conf(&text)),
+        Err(why) if why.kind() == ErrorKind::NotFound => Ok(DnsConfig::default()),
+        Err(why) => Err(format!("failed to open {}: {why}", path.display())),
+    }
+}
+
+/// The configuration of a pod, and events about it. The node's file is read each time: networks change it.
 pub fn pod_dns(pod: &Pod, options: &DnsOptions) -> Result<(DnsConfig, Vec<Note>), String> {
     let mut notes = Vec::new();
-    let mut dns = options.resolv_conf.as_deref().map(parse_resolv_conf).unwrap_or_default();
+    let mut dns = host_dns(options)?;
     let mut base = base_of(pod)?;
     if base == Base::Cluster && options.cluster_dns.is_empty() {
         let message = "kubelet does not have ClusterDNS IP configured and cannot create Pod using \"ClusterFirst\" \
@@ -168,14 +180,21 @@ fn fit_limits(dns: &mut DnsConfig, notes: &mut Vec<Note>) {
 mod tests {
     use super::*;
     use crate::objects::testing::object;
+    use tempfile::NamedTempFile;
 
-    fn options() -> DnsOptions {
+    /// The node's file.
+    fn host_file() -> NamedTempFile {
+        let file = NamedTempFile::new().unwrap();
+        let text = "nameserver 127.0.0.1\nsearch node.test example.test.\noptions ndots:2\n";
+        std::fs::write(file.path(), text).unwrap();
+        file
+    }
+
+    fn options(host: &NamedTempFile) -> DnsOptions {
         DnsOptions {
             cluster_dns: vec!["10.96.0.10".to_owned()],
             cluster_domain: "cluster.local".to_owned(),
-            resolv_conf: Some(
-                "nameserver 127.0.0.1\nsearch node.test example.test.\noptions ndots:2\n".to_owned(),
-            ),
+            resolv_conf: Some(host.path().to_owned()),
             node_ips: Vec::new(),
         }
     }
@@ -190,7 +209,9 @@ mod tests {
 
     #[test]
     fn policies_choose_the_servers() {
-        let check = |spec: &str, expected: &str| assert_eq!(render(spec, &options()).0, expected, "{spec}");
+        let host = host_file();
+        let check =
+            |spec: &str, expected: &str| assert_eq!(render(spec, &options(&host)).0, expected, "{spec}");
         let cluster = "n.svc.cluster.local svc.cluster.local cluster.local node.test example.test";
         let config = r#""dnsConfig":{"nameservers":["9.9.9.9"],"searches":["x.test","y.test"],
             "options":[{"name":"ndots","value":"3"},{"name":"edns0"}]}"#;
@@ -222,31 +243,53 @@ mod tests {
 
     #[test]
     fn limits_omit_servers_and_searches_with_an_event() {
+        let host = host_file();
         let spec =
             r#"{"dnsPolicy":"ClusterFirst","dnsConfig":{"nameservers":["1.1.1.1","2.2.2.2","3.3.3.3"]}}"#;
-        let (text, notes) = render(spec, &options());
+        let (text, notes) = render(spec, &options(&host));
         assert!(text.contains("| 10.96.0.10 1.1.1.1 2.2.2.2 |"), "{text}");
         let message = "Nameserver limits were exceeded, some nameservers have been omitted, the applied nameserver line is: 10.96.0.10 1.1.1.1 2.2.2.2";
         assert_eq!(notes, [message]);
         let searches = (0..40).map(|it| format!("\"s{it}.test\"")).collect::<Vec<_>>().join(",");
-        let (text, notes) =
-            render(&format!(r#"{{"dnsPolicy":"None","dnsConfig":{{"searches":[{searches}]}}}}"#), &options());
+        let (text, notes) = render(
+            &format!(r#"{{"dnsPolicy":"None","dnsConfig":{{"searches":[{searches}]}}}}"#),
+            &options(&host),
+        );
         assert!(text.starts_with("s0.test ") && text.contains("s31.test |"), "{text}");
         assert!(notes[0].starts_with("Search Line limits were exceeded"), "{notes:?}");
         let long = "a".repeat(200);
         let searches = (0..12).map(|it| format!("\"{long}{it}\"")).collect::<Vec<_>>().join(",");
-        let (text, _) =
-            render(&format!(r#"{{"dnsPolicy":"None","dnsConfig":{{"searches":[{searches}]}}}}"#), &options());
+        let (text, _) = render(
+            &format!(r#"{{"dnsPolicy":"None","dnsConfig":{{"searches":[{searches}]}}}}"#),
+            &options(&host),
+        );
         assert_eq!(text.split(" | ").next().unwrap().split(' ').count(), 10);
     }
 
     #[test]
     fn absent_settings_have_fallbacks() {
-        let none = DnsOptions { cluster_dns: Vec::new(), ..options() };
+        let host = host_file();
+        let none = DnsOptions { cluster_dns: Vec::new(), ..options(&host) };
         let (text, notes) = render(r#"{"dnsPolicy":"ClusterFirst"}"#, &none);
         assert_eq!(text, "node.test example.test | 127.0.0.1 | ndots:2");
         assert!(notes[0].starts_with("pod: \"p_n(u)\". kubelet does not have ClusterDNS IP"), "{notes:?}");
-        let disabled = DnsOptions { resolv_conf: None, ..options() };
+        let disabled = DnsOptions { resolv_conf: None, ..options(&host) };
         assert_eq!(render(r#"{"dnsPolicy":"Default"}"#, &disabled).0, ". | 127.0.0.1 | ");
+    }
+
+    #[test]
+    fn pods_see_the_nodes_file_as_it_is_now() {
+        let host = host_file();
+        let options = options(&host);
+        let shown = || render(r#"{"dnsPolicy":"Default"}"#, &options).0;
+        assert_eq!(shown(), "node.test example.test | 127.0.0.1 | ndots:2");
+        std::fs::write(host.path(), "nameserver 192.0.2.53\n").unwrap();
+        assert_eq!(shown(), " | 192.0.2.53 | ");
+        std::fs::remove_file(host.path()).unwrap();
+        assert_eq!(shown(), " |  | ");
+        std::fs::create_dir(host.path()).unwrap();
+        let why = pod_dns(&object(r#"{"spec":{"dnsPolicy":"Default"}}"#), &options).unwrap_err();
+        assert!(why.starts_with("failed to open "), "{why}");
+        std::fs::remove_dir(host.path()).unwrap();
     }
 }

@@ -11,7 +11,7 @@ pub fn node() -> NodeFacts {
         dns: DnsOptions {
             cluster_dns: vec!["10.96.0.10".to_owned()],
             cluster_domain: "cluster.local".to_owned(),
-            resolv_conf: Some("nameserver 127.0.0.1\n".to_owned()),
+            resolv_conf: None,
             node_ips: Vec::new(),
         },
         ..NodeFacts::default()
