@@ -134,11 +134,18 @@ impl HttpClient {
 
     /// Gets any URL. The server there is verified like the target, but receives only these credentials.
     pub async fn fetch(&self, url: &str, credentials: &Credentials) -> Result<HttpResponse, CallError> {
-        self.send(Method::GET, url.to_owned(), Bytes::new(), credentials).await
+        self.send(Method::GET, url.to_owned(), Bytes::new(), credentials, &HeaderMap::new()).await
+    }
+
+    /// Gets any URL with these headers, which replace the usual ones. The server there is verified like the target, and
+    /// receives no credentials.
+    pub async fn fetch_with(&self, url: &str, headers: &HeaderMap) -> Result<HttpResponse, CallError> {
+        self.send(Method::GET, url.to_owned(), Bytes::new(), &Credentials::None, headers).await
     }
 
     async fn call(&self, method: Method, path: &str, body: Bytes) -> Result<HttpResponse, CallError> {
-        self.send(method, format!("{}{path}", self.base), body, &self.credentials).await
+        let url = format!("{}{path}", self.base);
+        self.send(method, url, body, &self.credentials, &HeaderMap::new()).await
     }
 
     async fn send(
@@ -147,6 +154,7 @@ impl HttpClient {
         url: String,
         body: Bytes,
         credentials: &Credentials,
+        others: &HeaderMap,
     ) -> Result<HttpResponse, CallError> {
         let sent = body.len() as u64;
         let mut request = Request::new(Full::new(body.clone()));
@@ -163,6 +171,12 @@ impl HttpClient {
         }
         if let Some(value) = trace_context::parent() {
             headers.insert(TRACEPARENT, value);
+        }
+        for name in others.keys() {
+            headers.remove(name);
+            for value in others.get_all(name) {
+                headers.append(name, value.clone());
+            }
         }
         let (method, began) = (request.method().clone(), RealInstant::now());
         // only the target's own host becomes a label: a host from a fetched document is not bounded

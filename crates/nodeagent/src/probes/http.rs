@@ -15,7 +15,6 @@ use tokio::net::TcpStream;
 /// Bytes of a response's head, and of its body.
 const HEAD_LIMIT: usize = 64 << 10;
 const BODY_LIMIT: usize = 10 << 10;
-const DOCUMENT_LIMIT: usize = 1 << 20;
 
 /// The error of an HTTPS request to a server that speaks HTTP.
 pub const PLAIN_ANSWER: &str = "http: server gave HTTP response to HTTPS client";
@@ -85,19 +84,11 @@ pub struct Timeout {
     pub run: u64,
 }
 
-/// Like [`get`], for documents: the body has a megabyte at most.
-pub async fn fetch(url: &Url, headers: &[(String, String)], timeout: Duration) -> Result<Response, String> {
-    match env::io::timeout(timeout, exchange(url, headers, DOCUMENT_LIMIT, &AtomicBool::new(false))).await {
-        Ok(answer) => answer,
-        Err(_) => Err("context deadline exceeded".to_owned()),
-    }
-}
-
 /// Sends a GET request with these headers; `Host` among them is the name that is sent. The error is upstream's text
 /// after the URL.
 pub async fn get(url: &Url, headers: &[(String, String)], timeout: Timeout) -> Result<Response, String> {
     let is_connected = AtomicBool::new(false);
-    let exchange = exchange(url, headers, BODY_LIMIT, &is_connected);
+    let exchange = exchange(url, headers, &is_connected);
     match env::io::timeout(timeout.limit, exchange).await {
         Ok(answer) => answer,
         Err(_) => {
@@ -113,7 +104,6 @@ pub async fn get(url: &Url, headers: &[(String, String)], timeout: Timeout) -> R
 async fn exchange(
     url: &Url,
     headers: &[(String, String)],
-    limit: usize,
     is_connected: &AtomicBool,
 ) -> Result<Response, String> {
     let host = headers.iter().find(|(name, _)| name.eq_ignore_ascii_case("host"));
@@ -127,7 +117,7 @@ async fn exchange(
     let stream = connect(&url.host, url.port).await?;
     if !url.is_https {
         is_connected.store(true, Ordering::Relaxed);
-        return converse(stream, &text, limit).await;
+        return converse(stream, &text).await;
     }
     let name = rustls::pki_types::ServerName::try_from(url.host.clone()).map_err(|why| why.to_string())?;
     let connector = tokio_rustls::TlsConnector::from(Arc::new(unverified_tls()?));
@@ -137,7 +127,7 @@ async fn exchange(
         _ => io_text(&why),
     })?;
     is_connected.store(true, Ordering::Relaxed);
-    converse(stream, &text, limit).await
+    converse(stream, &text).await
 }
 
 /// Connects, with the error text of upstream.
@@ -165,7 +155,6 @@ fn io_text(why: &io::Error) -> String {
 async fn converse(
     mut stream: impl AsyncRead + AsyncWrite + Unpin,
     request: &str,
-    limit: usize,
 ) -> Result<Response, String> {
     let text = |why: io::Error| io_text(&why);
     stream.write_all(request.as_bytes()).await.map_err(text)?;
@@ -185,7 +174,7 @@ async fn converse(
         }
     };
     let body = bytes.split_off(head);
-    parse(&bytes, body, &mut stream, limit).await
+    parse(&bytes, body, &mut stream).await
 }
 
 fn find(bytes: &[u8], end: &[u8]) -> Option<usize> {
@@ -196,7 +185,6 @@ async fn parse(
     head: &[u8],
     mut body: Vec<u8>,
     stream: &mut (impl AsyncRead + Unpin),
-    most: usize,
 ) -> Result<Response, String> {
     let head = String::from_utf8_lossy(head);
     let mut lines = head.lines();
@@ -214,7 +202,7 @@ async fn parse(
     let length: Option<usize> = header("content-length").and_then(|it| it.parse().ok());
     let is_chunked = header("transfer-encoding").is_some_and(|it| it.eq_ignore_ascii_case("chunked"));
     let has_body = !matches!(status, 204 | 304) && status >= 200;
-    let limit = length.unwrap_or(most * 2).min(most * 2);
+    let limit = length.unwrap_or(BODY_LIMIT * 2).min(BODY_LIMIT * 2);
     while has_body && body.len() < limit && !(is_chunked && body.ends_with(b"0\r\n\r\n")) {
         match stream.read_buf(&mut body).await {
             Ok(0) | Err(_) => break,
@@ -224,7 +212,7 @@ async fn parse(
     if is_chunked {
         body = dechunk(&body);
     }
-    body.truncate(length.unwrap_or(usize::MAX).min(most));
+    body.truncate(length.unwrap_or(usize::MAX).min(BODY_LIMIT));
     let body = if has_body { String::from_utf8_lossy(&body).into_owned() } else { String::new() };
     Ok(Response { status, location: header("location"), body })
 }
