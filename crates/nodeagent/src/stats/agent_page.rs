@@ -2,12 +2,15 @@
 
 use super::exposition::{AGENT, PageSamples};
 use super::usage::Usage;
+use super::volume_usage::VolumeStats;
 use crate::runtime::ContainerState;
+use crate::volumes::claims::claim_name;
 use api::core::v1::Pod;
 use bytes::Bytes;
 use names::node;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
+use std::sync::Arc;
 
 const STATES: [(ContainerState, &str); 4] = [
     (ContainerState::Created, "created"),
@@ -40,12 +43,24 @@ impl Usage {
         samples.add("kubelet_pleg_last_seen_seconds", &[], (self.sources.last_listed)(), 0);
         self.add_logs(&mut samples, &pods);
         add_volumes(&mut samples, &pods);
+        self.add_claims(&mut samples, &pods).await;
         samples.add_registry(self.sources.metrics.registry(), AGENT);
         samples.render(AGENT).into()
     }
 
+    /// Usage of the volumes of claims.
+    async fn add_claims(&self, samples: &mut PageSamples, pods: &[Arc<Pod>]) {
+        let sources = &self.sources;
+        sources.volumes.retain(&pods.iter().map(|pod| pod.metadata.uid.as_str()).collect());
+        let mut measured = Vec::new();
+        for pod in pods.iter().filter(|pod| pod.spec.volumes.iter().any(|it| claim_name(pod, it).is_some())) {
+            measured.push((pod.clone(), sources.volumes.of_pod(&pod.metadata.uid, &sources.metrics).await));
+        }
+        add_claim_usage(samples, &measured);
+    }
+
     /// Bytes of the log files of containers.
-    fn add_logs(&self, samples: &mut PageSamples, pods: &[std::sync::Arc<Pod>]) {
+    fn add_logs(&self, samples: &mut PageSamples, pods: &[Arc<Pod>]) {
         for pod in pods {
             let meta = &pod.metadata;
             let folder = format!("{}_{}_{}", meta.namespace, meta.name, meta.uid);
@@ -69,8 +84,33 @@ pub(super) fn size_of(directory: &Path) -> u64 {
     entries.filter_map(|entry| entry.metadata().ok()).filter(|it| it.is_file()).map(|it| it.len()).sum()
 }
 
+/// The usage of each claim once, although several pods may use it.
+fn add_claim_usage(samples: &mut PageSamples, measured: &[(Arc<Pod>, Arc<Vec<VolumeStats>>)]) {
+    let mut known = HashSet::new();
+    for (pod, volume) in measured.iter().flat_map(|(pod, volumes)| volumes.iter().map(move |it| (pod, it))) {
+        let spec = pod.spec.volumes.iter().find(|it| it.name == volume.name);
+        let Some(claim) = spec.and_then(|it| claim_name(pod, it)) else { continue };
+        let namespace = pod.metadata.namespace.as_str();
+        if !known.insert((namespace, claim.clone())) {
+            continue;
+        }
+        let labels = [("namespace", namespace), ("persistentvolumeclaim", claim.as_str())];
+        let filesystem = &volume.filesystem;
+        for (name, value) in [
+            ("kubelet_volume_stats_available_bytes", filesystem.available),
+            ("kubelet_volume_stats_capacity_bytes", filesystem.capacity),
+            ("kubelet_volume_stats_inodes", filesystem.inodes),
+            ("kubelet_volume_stats_inodes_free", filesystem.inodes_free),
+            ("kubelet_volume_stats_inodes_used", volume.inodes_used),
+            ("kubelet_volume_stats_used_bytes", volume.used_bytes),
+        ] {
+            samples.add(name, &labels, value as f64, 0);
+        }
+    }
+}
+
 /// Volumes that pods want and have, by plugin.
-fn add_volumes(samples: &mut PageSamples, pods: &[std::sync::Arc<Pod>]) {
+fn add_volumes(samples: &mut PageSamples, pods: &[Arc<Pod>]) {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for volume in pods.iter().flat_map(|pod| &pod.spec.volumes) {
         let plugin = match () {
@@ -90,5 +130,53 @@ fn add_volumes(samples: &mut PageSamples, pods: &[std::sync::Arc<Pod>]) {
         let plugin = plugin.replacen('~', "/", 1);
         let labels = [("plugin_name", plugin.as_str()), ("state", "desired_state_of_world")];
         samples.add("volume_manager_total_volumes", &labels, count as f64, 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::objects::testing::object;
+    use crate::stats::FilesystemUsage;
+
+    #[test]
+    fn the_volume_of_a_claim_has_metrics_once() {
+        let pod = |name: &str| -> Arc<Pod> {
+            Arc::new(object(&format!(
+                r#"{{"metadata":{{"name":"{name}","namespace":"n"}},"spec":{{"volumes":[{{"name":"scratch","emptyDir":{{}}}},
+                    {{"name":"data","persistentVolumeClaim":{{"claimName":"shared"}}}},{{"name":"own","ephemeral":{{}}}}]}}}}"#
+            )))
+        };
+        let stats = |name: &str, used_bytes| VolumeStats {
+            name: name.to_owned(),
+            plugin: String::new(),
+            filesystem: FilesystemUsage { available: 60, capacity: 100, inodes: 10, inodes_free: 7 },
+            used_bytes,
+            inodes_used: 3,
+        };
+        let volumes = Arc::new(vec![stats("scratch", 1), stats("data", 40), stats("own", 2)]);
+        let mut samples = PageSamples::default();
+        add_claim_usage(&mut samples, &[(pod("a"), volumes.clone()), (pod("b"), volumes)]);
+        let page = samples.render(AGENT);
+        let lines: Vec<&str> = page.lines().filter(|it| it.contains("shared")).collect();
+        let labels = r#"{namespace="n",persistentvolumeclaim="shared"}"#;
+        let expected = [
+            ("available_bytes", 60),
+            ("capacity_bytes", 100),
+            ("inodes", 10),
+            ("inodes_free", 7),
+            ("inodes_used", 3),
+            ("used_bytes", 40),
+        ]
+        .map(|(name, value)| format!("kubelet_volume_stats_{name}{labels} {value}"));
+        assert_eq!(lines, expected);
+        for claim in ["a-own", "b-own"] {
+            let sample = format!(
+                r#"kubelet_volume_stats_used_bytes{{namespace="n",persistentvolumeclaim="{claim}"}} 2"#
+            );
+            assert!(page.lines().any(|it| it == sample), "{page}");
+        }
+        assert!(!page.contains("scratch"), "{page}");
+        assert!(page.contains("# TYPE kubelet_volume_stats_inodes gauge\n"), "{page}");
     }
 }
