@@ -79,7 +79,7 @@ impl AgentServers {
             },
             metrics: Arc::new(move |page| {
                 let text = match page {
-                    MetricsPage::Summary => summary(&owner, &world),
+                    MetricsPage::Summary | MetricsPage::CpuAndMemory => summary(&owner, &world),
                     // what these pages have is measured on a machine
                     _ => String::new(),
                 };

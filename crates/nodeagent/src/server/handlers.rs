@@ -110,13 +110,25 @@ pub fn configz(service: &Service) -> Response<Body> {
     body::json(text)
 }
 
-pub async fn metrics(service: &Service, page: MetricsPage) -> Response<Body> {
+/// Whether a query wants a summary without filesystems and networks, which take long to measure.
+fn is_cpu_and_memory(query: Option<&str>) -> bool {
+    let pairs = query::pairs(query);
+    let mut values = pairs.iter().filter(|(name, _)| name == "only_cpu_and_memory").map(|(_, value)| value);
+    // given twice, it has no effect upstream
+    values.next().is_some_and(|it| it == "true") && values.next().is_none()
+}
+
+pub async fn metrics(service: &Service, page: MetricsPage, query: Option<&str>) -> Response<Body> {
+    let page = match page {
+        MetricsPage::Summary if is_cpu_and_memory(query) => MetricsPage::CpuAndMemory,
+        page => page,
+    };
     let text = match (service.deps.metrics)(page).await {
         Ok(text) => text,
         Err(why) => return body::error(StatusCode::INTERNAL_SERVER_ERROR, &why),
     };
     match page {
-        MetricsPage::Summary => body::json(text),
+        MetricsPage::Summary | MetricsPage::CpuAndMemory => body::json(text),
         _ => body::response(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", text),
     }
 }
@@ -137,6 +149,26 @@ pub async fn verbosity(service: &Service, request: Request<Incoming>) -> Respons
         Ok(()) => plain(StatusCode::OK, format!("successfully set klog.logging.verbosity to {given}")),
         Err(why) => {
             plain(StatusCode::BAD_REQUEST, format!("failed set klog.logging.verbosity {given}: {why}"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_summary_is_limited_by_one_true_value() {
+        for (query, expected) in [
+            (Some("only_cpu_and_memory=true"), true),
+            (Some("a=b&only_cpu_and_memory=true"), true),
+            (Some("only_cpu_and_memory=false"), false),
+            (Some("only_cpu_and_memory=1"), false),
+            (Some("only_cpu_and_memory=true&only_cpu_and_memory=true"), false),
+            (Some(""), false),
+            (None, false),
+        ] {
+            assert_eq!(is_cpu_and_memory(query), expected, "{query:?}");
         }
     }
 }

@@ -146,7 +146,7 @@ async fn answer(
         Route::Pods => handlers::pods(service),
         Route::RunningPods => handlers::running_pods(service).await,
         Route::Configz => handlers::configz(service),
-        Route::Metrics(page) => handlers::metrics(service, page).await,
+        Route::Metrics(page) => handlers::metrics(service, page, request.uri().query()).await,
         Route::DebugVerbosity => handlers::verbosity(service, request).await,
         Route::ContainerLogs => container_logs::container_logs(service, &request).await,
         Route::Logs => log_files::log_files(&service.deps.log_directory, &path).await,

@@ -28,6 +28,8 @@ pub enum MetricsPage {
     Probes,
     /// `/stats/summary`, as JSON
     Summary,
+    /// The same with `?only_cpu_and_memory=true`
+    CpuAndMemory,
 }
 
 /// What the server is made from.

@@ -40,12 +40,14 @@ pub use volume_usage::{VolumeUsage, measure_files};
 
 use crate::server::MetricsPage;
 use bytes::Bytes;
+use summary::Extent;
 
 impl Usage {
     /// The text of a page.
     pub async fn page(&self, page: MetricsPage) -> Result<Bytes, String> {
         match page {
-            MetricsPage::Summary => self.summary().await,
+            MetricsPage::Summary => self.summary(Extent::All).await,
+            MetricsPage::CpuAndMemory => self.summary(Extent::CpuAndMemory).await,
             MetricsPage::Resource => Ok(self.resource_metrics().await),
             MetricsPage::Cadvisor => Ok(self.cadvisor_metrics().await),
             MetricsPage::Agent => Ok(self.agent_metrics().await),
