@@ -220,4 +220,25 @@ mod tests {
             assert_eq!(sorted_values(&made), sorted_values(&expected), "{name}");
         }
     }
+
+    #[test]
+    fn all_versions_of_the_file_and_of_the_protocol_are_read() {
+        for (file, protocol) in
+            [("v1alpha1", "v1alpha1"), ("v1beta1", "v1beta1"), ("v1", "v1"), ("v1", "v1alpha1")]
+        {
+            let dir = tempfile::tempdir().unwrap();
+            let (path, bin_dir) = (dir.path().join("c.yaml"), dir.path().join("bin"));
+            std::fs::create_dir(&bin_dir).unwrap();
+            std::fs::write(bin_dir.join("p"), "").unwrap();
+            let text = format!(
+                "kind: CredentialProviderConfig\napiVersion: {CONFIGURATION_GROUP}/{file}\nproviders:\n- name: p\n  \
+                 matchImages: [a.test]\n  defaultCacheDuration: 5m\n  \
+                 apiVersion: {CREDENTIAL_PROVIDER_GROUP}/{protocol}\n"
+            );
+            std::fs::write(&path, text).unwrap();
+            let configs = load(&path, &bin_dir).unwrap();
+            assert_eq!(configs[0].api_version, format!("{CREDENTIAL_PROVIDER_GROUP}/{protocol}"), "{file}");
+            assert_eq!(configs[0].default_cache, Duration::from_secs(300));
+        }
+    }
 }

@@ -6,7 +6,7 @@
 //! | [`plugin`] | the protocol with a program |
 //!
 //! A program runs for images that its patterns cover. Its answer is kept for the image, for its registry or for all
-//! images, as long as the answer says. Requests for the same image wait for one run.
+//! images, as long as the answer says. Requests for the same image wait for one run; those for others do not wait for it.
 
 pub mod config;
 pub mod plugin;
@@ -21,7 +21,10 @@ use config::ProviderConfig;
 use env::World;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use plugin::{CacheKeyType, ProviderAnswer};
+use outbound::SingleFlight;
+use parking_lot::Mutex;
+use plugin::CacheKeyType;
+use sha2::{Digest, Sha256};
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -38,9 +41,14 @@ pub struct ProviderSet {
 
 struct Provider {
     config: ProviderConfig,
-    /// Answers by key, and until when they are good. Held while the program runs.
-    cache: tokio::sync::Mutex<HashMap<String, (ProviderAnswer, Duration)>>,
+    /// Credentials by the key of their answer, and until when they are good.
+    cache: Mutex<HashMap<String, (Credentials, Duration)>>,
+    /// The runs of the program, by image.
+    runs: SingleFlight<Credentials>,
 }
+
+/// Credentials by pattern of images.
+type Credentials = Vec<(String, RegistryAuth)>;
 
 impl ProviderSet {
     pub fn new(
@@ -50,7 +58,7 @@ impl ProviderSet {
         metrics: AgentMetrics,
     ) -> Self {
         configs.iter().for_each(|config| metrics.provider_known(&config.name));
-        let provider = |config| Provider { config, cache: tokio::sync::Mutex::default() };
+        let provider = |config| Provider { config, cache: Mutex::default(), runs: SingleFlight::default() };
         ProviderSet { providers: configs.into_iter().map(provider).collect(), files, world, metrics }
     }
 }
@@ -71,26 +79,43 @@ impl CredentialProviders for ProviderSet {
     }
 }
 
+/// The registry of an image.
+fn registry(image: &str) -> &str {
+    image.split('/').next().unwrap_or_default()
+}
+
 impl Provider {
-    async fn credentials(
-        &self,
-        image: &str,
-        world: &World,
-        metrics: &AgentMetrics,
-    ) -> Vec<(String, RegistryAuth)> {
+    async fn credentials(&self, image: &str, world: &World, metrics: &AgentMetrics) -> Credentials {
         if !self.config.match_images.iter().any(|pattern| is_match(pattern, image) == Ok(true)) {
             return Vec::new();
         }
-        let registry = image.split('/').next().unwrap_or_default();
-        let mut cache = self.cache.lock().await;
-        let now = world.elapsed();
-        cache.retain(|_, (_, until)| now < *until);
-        if let Some((answer, _)) = [image, registry, GLOBAL].iter().find_map(|key| cache.get(*key)) {
-            return answer.auths.clone();
+        if let Some(known) = self.cached(image, world.elapsed()) {
+            return known;
         }
+        let ask = async {
+            // a run may have ended since
+            match self.cached(image, world.elapsed()) {
+                Some(known) => known,
+                None => self.run(image, world, metrics).await,
+            }
+        };
+        self.runs.ask(Sha256::digest(image.as_bytes()).into(), ask).await
+    }
+
+    /// What an earlier answer said about an image.
+    fn cached(&self, image: &str, now: Duration) -> Option<Credentials> {
+        let mut cache = self.cache.lock();
+        cache.retain(|_, (_, until)| now < *until);
+        [image, registry(image), GLOBAL].iter().find_map(|key| cache.get(*key)).map(|it| it.0.clone())
+    }
+
+    /// Runs the program, and keeps its answer.
+    async fn run(&self, image: &str, world: &World, metrics: &AgentMetrics) -> Credentials {
+        let begun = world.elapsed();
         let answered = env::timeout(world, plugin::TIMEOUT, plugin::run(&self.config, image)).await;
-        let time = world.elapsed().saturating_sub(now);
-        metrics.credentials_fetched(&self.config.name, time, matches!(answered, Ok(Ok(_))));
+        let now = world.elapsed();
+        let is_answered = matches!(answered, Ok(Ok(_)));
+        metrics.credentials_fetched(&self.config.name, now.saturating_sub(begun), is_answered);
         let answer = match answered {
             Ok(Ok(answer)) => answer,
             Ok(Err(error)) => {
@@ -104,86 +129,17 @@ impl Provider {
         };
         let key = match answer.key_type {
             CacheKeyType::Image => image,
-            CacheKeyType::Registry => registry,
+            CacheKeyType::Registry => registry(image),
             CacheKeyType::Global => GLOBAL,
         };
         let lifetime = answer.cache.unwrap_or(self.config.default_cache);
-        let auths = answer.auths.clone();
         if !lifetime.is_zero() {
-            cache.insert(key.to_owned(), (answer, now.saturating_add(lifetime)));
+            let kept = (answer.auths.clone(), now.saturating_add(lifetime));
+            self.cache.lock().insert(key.to_owned(), kept);
         }
-        auths
+        answer.auths
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::testing::write_program;
-    use env::Simulated;
-    use std::path::{Path, PathBuf};
-
-    /// A provider that logs its requests.
-    fn provider(dir: &Path, answer: &str) -> ProviderConfig {
-        let program = dir.join("provider");
-        let log = dir.join("log");
-        let script = format!("cat >> {}\necho \"$1 $X\" >> {0}\ncat <<'EOF'\n{answer}\nEOF\n", log.display());
-        write_program(&program, &script);
-        ProviderConfig {
-            name: "provider".to_owned(),
-            program,
-            match_images: vec!["*.test".to_owned()],
-            default_cache: Duration::ZERO,
-            api_version: "g/v1".to_owned(),
-            args: vec!["two words".to_owned()],
-            env: vec![("X".to_owned(), "from-config".to_owned())],
-        }
-    }
-
-    fn answer(key: &str, cache: &str, host: &str) -> String {
-        format!(
-            r#"{{"kind":"CredentialProviderResponse","apiVersion":"g/v1","cacheKeyType":"{key}","cacheDuration":"{cache}","auth":{{"{host}":{{"username":"u","password":"p"}}}}}}"#
-        )
-    }
-
-    fn requests(log: PathBuf) -> usize {
-        std::fs::read_to_string(log).unwrap_or_default().lines().count() / 2
-    }
-
-    #[tokio::test]
-    async fn answers_are_kept_as_long_as_they_say() {
-        let dir = tempfile::tempdir().unwrap();
-        let clock = Simulated::new(1_700_000_000, 1);
-        let config = provider(dir.path(), &answer("Registry", "10m", "a.test"));
-        let set =
-            ProviderSet::new(vec![config], DockerConfig::default(), clock.clone(), AgentMetrics::default());
-        let get = async |image: &str| set.credentials(image).await.len();
-        assert_eq!(get("a.test/x").await, 1);
-        let log = dir.path().join("log");
-        let text = std::fs::read_to_string(&log).unwrap();
-        let request =
-            "{\"apiVersion\":\"g/v1\",\"image\":\"a.test/x\",\"kind\":\"CredentialProviderRequest\"}\n";
-        assert_eq!(text, format!("{request}two words from-config\n"));
-        assert_eq!(get("a.test/y").await, 1);
-        assert_eq!(get("other/y").await, 0);
-        assert_eq!(requests(log.clone()), 1);
-        clock.advance(Duration::from_secs(601));
-        assert_eq!(get("a.test/y").await, 1);
-        assert_eq!(requests(log), 2);
-    }
-
-    #[tokio::test]
-    async fn answers_for_other_hosts_and_failures_give_nothing() {
-        let dir = tempfile::tempdir().unwrap();
-        let check = async |text: &str, expected: usize| {
-            let configs = vec![provider(dir.path(), text)];
-            let clock = Simulated::new(1_700_000_000, 1);
-            let set = ProviderSet::new(configs, DockerConfig::default(), clock, AgentMetrics::default());
-            assert_eq!(set.credentials("a.test/x").await.len(), expected, "{text}");
-        };
-        check(&answer("Image", "0s", "other.test"), 0).await;
-        check(&answer("Image", "0s", "*.test"), 1).await;
-        check("not json", 0).await;
-        check("", 0).await;
-    }
-}
+mod tests;
