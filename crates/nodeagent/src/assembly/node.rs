@@ -4,6 +4,7 @@ use crate::configuration::{Configuration, Flags, Gates};
 use crate::container::NodeFacts;
 use crate::container::dns::DnsOptions;
 use crate::container::node_facts::SwapBehavior;
+use crate::container::selinux;
 use crate::eviction::thresholds::{Threshold, ThresholdConfig};
 use crate::node::capacity::{PodLimits, Reservations, allocatable, capacity, cgroup_allocatable, reserved};
 use crate::node::reporter::NodeEvents;
@@ -156,6 +157,7 @@ pub fn facts(
         cpu_quota_period: configuration.duration(&["cpuCFSQuotaPeriod"]),
         master_namespace: master_namespace.to_owned(),
         has_seccomp_default: configuration.flag(&["seccompDefault"]),
+        has_selinux: selinux::is_enabled(Path::new("/")),
         ..NodeFacts::default()
     }
 }

@@ -7,6 +7,7 @@
 //! | [`mounts`] | volumes, hosts file and termination message in the container |
 //! | [`dns`], [`hostname`], [`hosts`] | names |
 //! | [`security`], [`resources`] | security contexts, limits |
+//! | [`selinux`] | whether the kernel of the node labels files |
 //! | [`node_facts`] | facts about the node that all of these depend on |
 //!
 //! Decisions are pure; [`config`] and [`mounts`] also make the files that a container mounts.
@@ -23,6 +24,7 @@ pub mod node_facts;
 pub mod resources;
 pub mod sandbox;
 pub mod security;
+pub mod selinux;
 pub mod service_env;
 #[cfg(test)]
 pub mod testing;
