@@ -188,9 +188,14 @@ fn remove(args: &RemoveArgs, store: &ImageStore, agent_dir: &Path) -> anyhow::Re
         anyhow::ensure!(store.remove(image)?, "there is no image {image}");
         say(&format!("Removed {image}\n"));
     }
-    let used = runtime::containers::used_layers(&embedded_runtime::root(agent_dir))
-        .context("cannot read which layers are in use")?;
-    let freed = store.collect_garbage(&used)?;
+    let used = || runtime::containers::used_layers(&embedded_runtime::root(agent_dir));
+    let freed = match store.collect_garbage(used)? {
+        Some(freed) => freed,
+        None => {
+            say("Images are being pulled or used; waiting to free their space\n");
+            store.wait_and_collect_garbage(used)?
+        }
+    };
     say(&format!("Freed {}\n", progress::size(freed)));
     Ok(())
 }

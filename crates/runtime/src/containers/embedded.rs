@@ -243,13 +243,8 @@ impl Runtime for EmbeddedRuntime {
     fn remove_image<'a>(&'a self, image: &'a str) -> Call<'a, ()> {
         let (state, image) = (self.state.clone(), image.to_owned());
         blocking(move || {
-            let used = state.used_layers();
-            state
-                .images
-                .remove(&image)
-                .and_then(|_| state.images.collect_garbage(&used))
-                .map_err(|why| image_error(&why))?;
-            Ok(())
+            state.images.remove(&image).map_err(|why| image_error(&why))?;
+            state.collect_garbage()
         })
         .boxed()
     }

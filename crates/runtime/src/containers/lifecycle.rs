@@ -47,7 +47,12 @@ impl State {
         let sandbox = self.sandbox(sandbox_id)?;
         let images = self.images.clone();
         let name = config.image.clone();
-        let found = blocking(move || images.find(&name).map_err(|why| image_error(&why))).await?;
+        // its layers stay until the record of the container names them
+        let (in_use, found) = blocking(move || {
+            let in_use = images.begin_use().map_err(|why| image_error(&why))?;
+            Ok((in_use, images.find(&name).map_err(|why| image_error(&why))?))
+        })
+        .await?;
         let image = found.ok_or_else(|| not_found("image", &config.image))?;
         let id = self.new_id();
         let mut spec = process(config, sandbox_config, &image.parsed.config).map_err(|why| {
@@ -65,7 +70,7 @@ impl State {
         let stop_signal = signal_number(&image.parsed.config.config.stop_signal);
         let (state, made, group) = (self.clone(), directory.clone(), cgroup.clone());
         let resources = config.linux.resources.clone();
-        let (layers, spec) = blocking({
+        let (layers, spec, in_use) = blocking({
             let image = image.clone();
             move || {
                 let prepared = state.prepare(&made, &image, filesystem, &group, &resources, &mut spec);
@@ -74,7 +79,7 @@ impl State {
                     let _ = state.cgroups.remove(&group);
                     let _ = remove_tree(CWD, made.as_os_str().as_bytes(), 0);
                 }
-                prepared.map(|layers| (layers, spec))
+                prepared.map(|layers| (layers, spec, in_use))
             }
         })
         .await?;
@@ -100,6 +105,7 @@ impl State {
         };
         let container = self.add_container(directory, record);
         container.save(Durability::Unsynced)?;
+        drop(in_use);
         self.announce(&container, ContainerChange::Created);
         Ok(id)
     }

@@ -10,6 +10,7 @@ mod descriptor_stream;
 mod details;
 mod devices;
 mod embedded;
+mod garbage;
 mod handlers;
 pub mod init;
 mod lifecycle;

@@ -2,20 +2,21 @@
 
 use super::cgroup::Cgroups;
 use super::cni::CniFolders;
+use super::garbage::Garbage;
 use super::monitor_client::{MonitorClient, during, failed};
 use super::overlay_probe::probe_overlay;
 use super::program::Program;
 use super::protocol::{ExitRecord, Reply, Request, StartRecord, start_file};
 use super::record::{ContainerRecord, Durability, SandboxRecord, read, write};
 use crate::images::root_dir::remove_tree;
-use crate::images::{Digest, ImageError, ImageStore, UnpackLimits};
+use crate::images::{ImageError, ImageStore, UnpackLimits};
 use crate::steps::step;
 use crate::{ContainerChange, RuntimeCode, RuntimeError, RuntimeEvent, SandboxConfig};
 use env::World;
 use parking_lot::Mutex;
 use rustix::fs::CWD;
 use rustix::mount::{UnmountFlags, unmount};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -61,6 +62,7 @@ pub struct State {
     pub sandboxes: Mutex<BTreeMap<String, Arc<Sandbox>>>,
     pub containers: Mutex<BTreeMap<String, Arc<Container>>>,
     pub events: broadcast::Sender<RuntimeEvent>,
+    pub garbage: Garbage,
 }
 
 pub struct Sandbox {
@@ -222,8 +224,10 @@ impl State {
             sandboxes: Mutex::default(),
             containers: Mutex::default(),
             events: broadcast::Sender::new(EVENTS),
+            garbage: Garbage::default(),
         });
         state.load();
+        state.collect_garbage_later(Duration::ZERO);
         Ok(state)
     }
 
@@ -301,12 +305,6 @@ impl State {
         let id = sandbox.record.lock().id.clone();
         let all: Vec<_> = self.containers.lock().values().cloned().collect();
         all.into_iter().filter(|it| it.record.lock().sandbox_id == id).collect()
-    }
-
-    /// Layers that containers use.
-    pub fn used_layers(&self) -> BTreeSet<Digest> {
-        let all: Vec<_> = self.containers.lock().values().cloned().collect();
-        all.iter().flat_map(|it| it.record.lock().layers.clone()).collect()
     }
 
     pub fn now(&self) -> i64 {

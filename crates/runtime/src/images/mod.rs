@@ -31,5 +31,5 @@ pub use layers::{LayerStore, Usage};
 pub use manifest::{Descriptor, ImageConfig, Manifest, Platform, RunConfig};
 pub use reference::ImageReference;
 pub use registry::{PullEvent, PullProgress, PulledImage, Puller};
-pub use store::{Image, ImageStore, ParsedImage};
+pub use store::{Image, ImageStore, ParsedImage, UsedLayers};
 pub use unpack::UnpackLimits;

@@ -1,7 +1,8 @@
 //! The images of a machine: content, unpacked layers and names, in one directory.
 //!
-//! Several processes may use it. A process that adds content holds a shared lock until a name keeps it ([`ImageStore::begin_use`]);
-//! the removal of garbage holds the lock alone.
+//! Several processes may use it. A process that adds content holds a shared lock until a name keeps it, and one that makes a
+//! container until its record names the layers ([`ImageStore::begin_use`]); the removal of garbage holds the lock alone, from
+//! before it looks at what is in use.
 
 use super::content::ContentStore;
 use super::digest::Digest;
@@ -17,11 +18,17 @@ use parking_lot::Mutex;
 use rustix::fs::FlockOperation;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Indexes within indexes; more are refused.
 const INDEX_DEPTH: usize = 3;
+
+/// Reads which layers containers use.
+pub trait UsedLayers: FnOnce() -> io::Result<BTreeSet<Digest>> {}
+
+impl<T: FnOnce() -> io::Result<BTreeSet<Digest>>> UsedLayers for T {}
 
 /// See the module.
 pub struct ImageStore {
@@ -71,7 +78,7 @@ impl ImageStore {
         &self.root
     }
 
-    /// Keeps new content from being removed as garbage, until the guard is dropped.
+    /// Keeps content and layers from being removed as garbage, until the guard is dropped.
     pub fn begin_use(&self) -> Result<File, ImageError> {
         let path = self.root.join("use.lock");
         lock(&path, FlockOperation::LockShared).map_err(ImageError::at(&path))
@@ -176,13 +183,28 @@ impl ImageStore {
         Ok(true)
     }
 
-    /// Removes content that no image names, and layers that no image and no container uses. Returns the bytes that became
-    /// free; nothing happens while another process adds content.
-    pub fn collect_garbage(&self, used_layers: &BTreeSet<Digest>) -> Result<u64, ImageError> {
+    /// Removes content that no image names, and layers that no image and no container uses, with what unfinished pulls have
+    /// left. `used_layers` is asked while nothing can come into use. Returns the bytes that became free, or `None` without a
+    /// change while the store is in use.
+    pub fn collect_garbage(&self, used_layers: impl UsedLayers) -> Result<Option<u64>, ImageError> {
         let path = self.root.join("use.lock");
-        let Ok(_alone) = lock(&path, FlockOperation::NonBlockingLockExclusive) else { return Ok(0) };
+        match lock(&path, FlockOperation::NonBlockingLockExclusive) {
+            Ok(_alone) => self.collect_alone(used_layers).map(Some),
+            Err(why) if why.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            Err(why) => Err(ImageError::at(&path)(why)),
+        }
+    }
+
+    /// As [`ImageStore::collect_garbage`], once the store is not in use.
+    pub fn wait_and_collect_garbage(&self, used_layers: impl UsedLayers) -> Result<u64, ImageError> {
+        let path = self.root.join("use.lock");
+        let _alone = lock(&path, FlockOperation::LockExclusive).map_err(ImageError::at(&path))?;
+        self.collect_alone(used_layers)
+    }
+
+    fn collect_alone(&self, used_layers: impl UsedLayers) -> Result<u64, ImageError> {
         let mut content = BTreeSet::new();
-        let mut layers = used_layers.clone();
+        let mut layers = used_layers().map_err(ImageError::during("read which layers are in use"))?;
         for record in self.records.list()? {
             self.mark(&record.target, &mut content, INDEX_DEPTH);
             if let Ok(parsed) = self.parse(&record.target) {

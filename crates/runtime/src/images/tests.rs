@@ -4,6 +4,7 @@ use super::manifest::{OCI_CONFIG, OCI_LAYER, OCI_MANIFEST};
 use super::tar::EntryKind;
 use super::tar_writer::{TarWriter, entry};
 use super::*;
+use rustix::fs::FlockOperation;
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::fs;
@@ -211,11 +212,12 @@ fn garbage_is_removed_and_used_layers_stay() {
     if !is_root() {
         return;
     }
+    let none = || Ok(BTreeSet::new());
     let folder = tempfile::tempdir().unwrap();
     let store = open(&folder);
     let archive = write(&folder, "image.tar", &layout(&layers(), "r.test/app:1"));
     import(&store, &archive, None).unwrap();
-    assert_eq!(store.collect_garbage(&BTreeSet::new()).unwrap(), 0);
+    assert_eq!(store.collect_garbage(none).unwrap(), Some(0));
     let image = store.find("r.test/app:1").unwrap().unwrap();
     let chain = image.parsed.config.chain_ids();
     assert!(store.usage().unwrap().inodes > 5);
@@ -224,12 +226,18 @@ fn garbage_is_removed_and_used_layers_stay() {
     assert_eq!(store.find("r.test/app:1").unwrap(), None);
     // while another process pulls, nothing is removed
     let in_use = store.begin_use().unwrap();
-    assert_eq!(store.collect_garbage(&BTreeSet::new()).unwrap(), 0);
+    assert_eq!(store.collect_garbage(none).unwrap(), None);
     drop(in_use);
-    let used: BTreeSet<_> = chain[..2].iter().cloned().collect();
-    assert!(store.collect_garbage(&used).unwrap() > 0);
+    let used = || {
+        // no container can be made between this look and the removal
+        let path = store.root().join("use.lock");
+        assert!(records::lock(&path, FlockOperation::NonBlockingLockShared).is_err());
+        Ok(chain[..2].iter().cloned().collect())
+    };
+    assert!(store.collect_garbage(used).unwrap().unwrap() > 0);
+    assert!(store.collect_garbage(|| Err(std::io::Error::other("unreadable"))).is_err());
     assert!(store.layers.is_unpacked(&chain[1]) && !store.layers.is_unpacked(&chain[2]));
     assert_eq!(store.content.size(&image.id), None);
-    store.collect_garbage(&BTreeSet::new()).unwrap();
+    store.wait_and_collect_garbage(none).unwrap();
     assert_eq!(store.usage().unwrap(), Usage::default());
 }

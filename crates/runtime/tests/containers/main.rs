@@ -13,6 +13,7 @@
 
 mod crash;
 mod declared;
+mod garbage;
 mod groups;
 mod hostile;
 mod rights;
@@ -24,6 +25,10 @@ use declared::{
     volumes_of_an_image_are_beside_the_files_of_the_container,
 };
 use env::World;
+use garbage::{
+    an_image_that_is_removed_stays_for_the_container_that_is_made_of_it,
+    garbage_is_removed_once_no_image_is_pulled_and_at_the_start,
+};
 use groups::a_container_may_divide_its_control_group;
 use hostile::{
     a_flood_of_output_takes_no_memory, a_fork_bomb_ends_with_its_container,
@@ -209,6 +214,8 @@ list![
     pipes_in_place_of_files_hang_no_start,
     a_working_directory_by_a_descriptor_stays_inside,
     the_output_of_a_command_is_cut_at_a_limit,
+    an_image_that_is_removed_stays_for_the_container_that_is_made_of_it,
+    garbage_is_removed_once_no_image_is_pulled_and_at_the_start,
     a_handler_is_an_external_runtime,
     an_agent_may_be_killed_at_every_step,
 ];
