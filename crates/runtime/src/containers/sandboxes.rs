@@ -73,10 +73,10 @@ impl State {
         let hostname = hostname(config);
         blocking(move || {
             step("make a sandbox", &prepared.directory);
-            durable_file::directory(&prepared.directory.join("containers"), 0o711)
+            durable_file::directory(&prepared.directory.join("containers"), 0o700)
                 .map_err(during("make a sandbox"))?;
             step("make the folder of sockets", &prepared.run);
-            durable_file::directory(&prepared.run, 0o711).map_err(during("make a sandbox"))?;
+            durable_file::directory(&prepared.run, 0o700).map_err(during("make a sandbox"))?;
             let resolv = match &dns {
                 Some(dns) => resolv_conf(dns),
                 None => std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default(),

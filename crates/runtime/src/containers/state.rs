@@ -17,8 +17,10 @@ use parking_lot::Mutex;
 use rustix::fs::CWD;
 use rustix::mount::{UnmountFlags, unmount};
 use std::collections::BTreeMap;
+use std::fs::Permissions;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
@@ -191,7 +193,7 @@ pub async fn blocking<T: Send + 'static>(
 impl State {
     /// Opens the folders, and finds the sandboxes and containers that are there.
     pub fn open(options: EmbeddedOptions, world: World) -> Result<Arc<Self>, RuntimeError> {
-        durable_file::directory(&options.root, 0o711).map_err(during("make the folders of the runtime"))?;
+        private_directory(&options.root)?;
         let has_overlay = probe_overlay(&options.root);
         if !has_overlay {
             tracing::warn!("overlayfs cannot be used here: every container gets a copy of its image");
@@ -205,7 +207,7 @@ impl State {
         has_overlay: bool,
     ) -> Result<Arc<Self>, RuntimeError> {
         for folder in [&options.root, &options.run, &options.root.join("sandboxes")] {
-            durable_file::directory(folder, 0o711).map_err(during("make the folders of the runtime"))?;
+            private_directory(folder)?;
         }
         let images = ImageStore::open(&options.root.join("images"), options.limits)
             .map_err(|why| image_error(&why))?;
@@ -339,6 +341,15 @@ async fn follow_once(state: &Weak<State>, sandbox: &Arc<Sandbox>) {
             state.announce(&container, ContainerChange::Stopped);
         }
     }
+}
+
+/// Makes a folder that only root enters, also of one that other users could. A container may leave programs with
+/// set-user-id bits below, and names the path of its files in its mount table.
+fn private_directory(path: &Path) -> Result<(), RuntimeError> {
+    const MODE: u32 = 0o700;
+    let made = durable_file::directory(path, MODE)
+        .and_then(|()| std::fs::set_permissions(path, Permissions::from_mode(MODE)));
+    made.map_err(during("make the folders of the runtime"))
 }
 
 /// The control group of a container.

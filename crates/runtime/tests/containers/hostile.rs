@@ -1,6 +1,7 @@
 //! Containers and images that attack: each is contained, and nothing is left of it.
 
 use super::*;
+use std::os::unix::process::CommandExt;
 
 /// The memory of the monitors that no other process shares, in kB.
 fn monitor_memory() -> Vec<u64> {
@@ -204,5 +205,32 @@ pub async fn the_output_of_a_command_is_cut_at_a_limit() {
     let command = words(&["sh", "-c", "head -c 41943040 /dev/zero; exit 3"]);
     let found = machine.runtime.exec_sync(&id, &command, Duration::ZERO).await.unwrap();
     assert_eq!((found.stdout.len(), found.exit_code), (16 << 20, 3));
+    machine.finish().await;
+}
+
+pub async fn users_of_the_machine_do_not_reach_the_files_of_a_container() {
+    const NOBODY: u32 = 65534;
+    let mut machine = Machine::new().await;
+    // a machine on which an older agent ran: everybody goes through these folders
+    let open_to_all = |path: &Path| fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+    open_to_all(machine.folder.path());
+    let (root, run) = (machine.options.root.clone(), machine.options.run.clone());
+    for path in [&root, &root.join("sandboxes"), &run] {
+        open_to_all(path);
+    }
+    machine.runtime = EmbeddedRuntime::open(machine.options.clone(), world()).unwrap();
+    let sandbox = machine.runtime.run_sandbox(&machine.sandbox_config(), handler()).await.unwrap();
+    let script = "for p in /program /dev/shm/program; do busybox cp /bin/busybox $p; busybox chmod 4755 $p; done; \
+        echo done > /dev/shm/done; exec sleep 1000";
+    let id = machine.run(&sandbox, &container(script)).await;
+    let shm = run.join(&sandbox[..16]).join("shm");
+    until(|| shm.join("done").exists()).await;
+    let upper = root.join("sandboxes").join(&sandbox).join("containers").join(&id).join("upper");
+    for program in [upper.join("program"), shm.join("program")] {
+        assert_eq!(fs::metadata(&program).unwrap().permissions().mode() & 0o4001, 0o4001);
+        let looked = Command::new("/bin/busybox").arg("stat").arg(&program).uid(NOBODY).output().unwrap();
+        let why = String::from_utf8_lossy(&looked.stderr).into_owned();
+        assert!(why.contains("Permission denied"), "{}: {why}", program.display());
+    }
     machine.finish().await;
 }

@@ -35,6 +35,7 @@ use hostile::{
     a_link_that_changes_leads_no_mount_out_of_the_root, a_working_directory_by_a_descriptor_stays_inside,
     absurd_configurations_of_images_are_contained, pipes_in_place_of_files_hang_no_start,
     the_output_of_a_command_is_cut_at_a_limit,
+    users_of_the_machine_do_not_reach_the_files_of_a_container,
 };
 use rights::{
     a_filter_allows_the_start_with_fewer_calls_than_runc_makes, a_privileged_container_does_not_write_to_sys,
@@ -214,6 +215,7 @@ list![
     pipes_in_place_of_files_hang_no_start,
     a_working_directory_by_a_descriptor_stays_inside,
     the_output_of_a_command_is_cut_at_a_limit,
+    users_of_the_machine_do_not_reach_the_files_of_a_container,
     an_image_that_is_removed_stays_for_the_container_that_is_made_of_it,
     garbage_is_removed_once_no_image_is_pulled_and_at_the_start,
     a_handler_is_an_external_runtime,
