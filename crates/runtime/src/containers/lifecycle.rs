@@ -18,13 +18,13 @@ use crate::images::{Image, flatten};
 use crate::steps::step;
 use crate::{
     ContainerChange, ContainerConfig, ContainerInfo, ContainerState, ContainerStats, ContainerStatus,
-    FilesystemStats, LinuxResources, RuntimeCode, RuntimeError, SandboxConfig,
+    FilesystemStats, LinuxResources, NamespaceMode, RuntimeCode, RuntimeError, SandboxConfig,
 };
 use rustix::fs::CWD;
 use rustix::mount::{UnmountFlags, unmount};
 use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -63,7 +63,11 @@ impl State {
         let files =
             [("resolv.conf", "/etc/resolv.conf"), ("hostname", "/etc/hostname"), ("hosts", "/etc/hosts")];
         let files = files.map(|(name, target)| (sandbox.directory.join(name), target));
-        let shm = Some(sandbox.run.join("shm")).filter(|it| it.exists());
+        let shm = match sandbox_config.linux.security.namespaces.ipc {
+            NamespaceMode::Node => PathBuf::from("/dev/shm"),
+            _ => sandbox.run.join("shm"),
+        };
+        let shm = Some(shm).filter(|it| it.exists());
         let filesystem = root(config, &files, shm, &self.cgroups.controllers)?;
         let directory = sandbox.directory.join("containers").join(&id);
         let cgroup = container_cgroup(sandbox_config, &id);

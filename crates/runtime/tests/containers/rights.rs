@@ -278,3 +278,24 @@ pub async fn a_privileged_container_does_not_write_to_sys() {
     assert!(output.contains("Read-only file system"), "{output}");
     machine.finish().await;
 }
+
+pub async fn a_pod_in_the_ipc_namespace_of_the_machine_has_its_shared_memory() {
+    let machine = Machine::new().await;
+    let file = PathBuf::from("/dev/shm").join(machine.cgroup.trim_start_matches('/'));
+    fs::write(&file, "of the machine\n").unwrap();
+    let script = format!("cat {0} && echo of the pod > {0}", file.display());
+    let (_, output) = machine.output(&script, |_| {}).await;
+    assert!(output.contains("No such file"), "{output}");
+    let mut config = machine.sandbox_config();
+    config.linux.security.namespaces.ipc = NamespaceMode::Node;
+    let sandbox = machine.runtime.run_sandbox(&config, handler()).await.unwrap();
+    let mut shared = container(&script);
+    shared.linux.security.namespaces.ipc = NamespaceMode::Node;
+    let id = machine.runtime.create_container(&sandbox, &shared, &config).await.unwrap();
+    machine.runtime.start_container(&id).await.unwrap();
+    assert_eq!(machine.wait(&id).await.exit_code, 0);
+    assert_eq!(machine.log("0.log")[0].1, "of the machine");
+    assert_eq!(fs::read_to_string(&file).unwrap(), "of the pod\n");
+    fs::remove_file(&file).unwrap();
+    machine.finish().await;
+}

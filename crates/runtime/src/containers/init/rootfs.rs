@@ -135,7 +135,12 @@ fn mount_kernel_filesystems(spec: &RootSpec, root: &RootDir, shm: Option<OwnedFd
         None => new_filesystem("tmpfs", &[("mode", "1777"), ("size", "65536k")], noexec),
     };
     let target = ensure_directory(root, "dev/shm").map_err(failed("/dev/shm"))?;
-    shm.and_then(|tree| attach_to(tree, target)).map_err(failed("/dev/shm"))?;
+    shm.and_then(|tree| {
+        attach_to(&tree, target)?;
+        // that of the machine is connected to it
+        mount_change(descriptor_path(&tree), MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
+    })
+    .map_err(failed("/dev/shm"))?;
     let folder = root.directory(b"dev").map_err(failed("/dev"))?;
     for (name, target) in LINKS.into_iter().chain([("ptmx", "pts/ptmx")]) {
         symlinkat(target, &folder, name).map_err(failed("/dev"))?;
