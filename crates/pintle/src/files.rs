@@ -58,29 +58,6 @@ pub fn lock_directory(directory: &Path) -> anyhow::Result<DirectoryLock> {
     }
 }
 
-/// Sets the limit of open files. Where that is not allowed, the limit is raised as far as it can be.
-pub fn set_open_file_limit(files: u64) -> io::Result<()> {
-    use rustix::process::{Resource, Rlimit, setrlimit};
-    setrlimit(Resource::Nofile, Rlimit { current: Some(files), maximum: Some(files) }).map_err(|why| {
-        raise_open_file_limit();
-        why.into()
-    })
-}
-
-/// Raises the limit of open files to its maximum and returns it; none if there is no limit.
-pub fn raise_open_file_limit() -> Option<u64> {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
-    if current == maximum {
-        return current;
-    }
-    match setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }) {
-        Ok(()) => maximum,
-        // some systems allow less than they say
-        Err(_) => current,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::PermissionsExt;

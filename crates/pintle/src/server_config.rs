@@ -1,7 +1,6 @@
 //! The validated configuration of the API server.
 
 use crate::deployment_mode::DeploymentMode;
-use crate::files;
 use crate::options::{
     Apiserver, Authorities, ConfigErrors, InvalidConfig, SchedulerGates, ServingCertificates,
 };
@@ -113,7 +112,7 @@ impl ServerConfig {
             audit,
             limits,
             fairness,
-            connections: args.limits.connection_limits(files::raise_open_file_limit()),
+            connections: args.limits.connection_limits(process_start::raise_open_files()),
             serving: serving
                 .with_gates(opened)
                 .without_gates(closed)

@@ -1,7 +1,14 @@
-//! Starts a process as a copy of this one, and gives a process the signals that programs begin with.
+//! Starts a process as a copy of this one, and gives a process the signals and the limit of open files that programs begin
+//! with.
 //!
 //! A copy costs a fifth of what a start of this program does. Only the calling thread is copied, so other threads must not
 //! exist: what they hold, such as the allocator's locks, would be held in the copy for ever.
+
+mod open_files;
+
+pub use open_files::{
+    initial_open_files, lower_open_files, maximum_open_files, raise_open_files, set_open_files,
+};
 
 use std::io;
 use std::os::unix::fs::MetadataExt;

@@ -353,7 +353,7 @@ impl Machine for LocalMachine {
     }
 
     fn open_file_limit(&self) -> Option<u64> {
-        files::raise_open_file_limit()
+        process_start::raise_open_files()
     }
 
     fn file_watch(&self) -> Result<(), String> {

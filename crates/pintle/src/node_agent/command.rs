@@ -7,7 +7,7 @@ use crate::cli::version;
 use crate::logs::{self, Format, Logs};
 use crate::options::{ConfigErrors, gates};
 use crate::signals::Signals;
-use crate::{cni_plugin, files, host, process_metrics, threads, world};
+use crate::{cni_plugin, host, process_metrics, threads, world};
 use apiserver::gates::FeatureGate;
 use metrics::Registry;
 use names::Names;
@@ -92,7 +92,7 @@ fn start(arguments: &[String]) -> Result<(), StartError> {
 /// agent, failures are logged.
 fn limit_process(configuration: &Configuration) {
     let files = u64::try_from(configuration.int("maxOpenFiles")).unwrap_or(0);
-    if let Err(why) = files::set_open_file_limit(files) {
+    if let Err(why) = process_start::set_open_files(files) {
         tracing::warn!(%why, files, "the limit of open files was not set");
     }
     let score = configuration.int("oomScoreAdj").to_string();

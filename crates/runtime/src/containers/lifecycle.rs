@@ -60,6 +60,8 @@ impl State {
                 format!("failed to generate container {id:?} spec: failed to generate spec: {}", why.message);
             RuntimeError::new(why.code, message)
         })?;
+        // the agent has raised its own
+        spec.open_files = process_start::initial_open_files();
         let files =
             [("resolv.conf", "/etc/resolv.conf"), ("hostname", "/etc/hostname"), ("hosts", "/etc/hosts")];
         let files = files.map(|(name, target)| (sandbox.directory.join(name), target));

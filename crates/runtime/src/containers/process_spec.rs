@@ -162,6 +162,7 @@ pub fn process(
         seccomp: seccomp(security)?,
         apparmor: apparmor(security)?,
         oom_score_adj: Some(config.linux.resources.oom_score_adj),
+        open_files: None,
         cgroups: Vec::new(),
         tty: config.tty,
         root: None,

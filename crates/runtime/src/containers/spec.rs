@@ -21,6 +21,8 @@ pub struct ProcessSpec {
     /// The name of an AppArmor profile.
     pub apparmor: Option<String>,
     pub oom_score_adj: Option<i64>,
+    /// The limit of open files, where it is another one than that of the monitor.
+    pub open_files: Option<u64>,
     /// Files `cgroup.procs` of the groups that the process joins.
     pub cgroups: Vec<PathBuf>,
     pub tty: bool,

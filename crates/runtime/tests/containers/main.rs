@@ -38,6 +38,7 @@ use hostile::{
     users_of_the_machine_do_not_reach_the_files_of_a_container,
 };
 use rights::{
+    containers_have_the_limit_of_open_files_that_the_agent_began_with,
     a_pod_in_the_ipc_namespace_of_the_machine_has_its_shared_memory,
     a_filter_allows_the_start_with_fewer_calls_than_runc_makes, a_privileged_container_does_not_write_to_sys,
     devices_are_restricted_by_control_groups_of_both_versions,
@@ -190,6 +191,7 @@ list![
     devices_are_restricted_by_control_groups_of_both_versions,
     a_privileged_container_does_not_write_to_sys,
     a_pod_in_the_ipc_namespace_of_the_machine_has_its_shared_memory,
+    containers_have_the_limit_of_open_files_that_the_agent_began_with,
     mounts_are_where_they_belong,
     commands_are_executed,
     a_command_that_takes_too_long_is_killed,

@@ -299,3 +299,17 @@ pub async fn a_pod_in_the_ipc_namespace_of_the_machine_has_its_shared_memory() {
     fs::remove_file(&file).unwrap();
     machine.finish().await;
 }
+
+pub async fn containers_have_the_limit_of_open_files_that_the_agent_began_with() {
+    process_start::lower_open_files(777).unwrap();
+    process_start::raise_open_files();
+    let machine = Machine::new().await;
+    let sandbox = machine.runtime.run_sandbox(&machine.sandbox_config(), handler()).await.unwrap();
+    let id = machine.run(&sandbox, &container("ulimit -n; exec sleep 1000")).await;
+    let command = words(&["sh", "-c", "ulimit -n; ulimit -n 778 && ulimit -n"]);
+    let executed = machine.runtime.exec_sync(&id, &command, Duration::ZERO).await.unwrap();
+    assert_eq!(String::from_utf8(executed.stdout).unwrap(), "777\n778\n");
+    machine.runtime.stop_container(&id, Duration::ZERO).await.unwrap();
+    assert_eq!(machine.log("0.log")[0].1, "777");
+    machine.finish().await;
+}

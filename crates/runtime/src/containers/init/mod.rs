@@ -90,6 +90,9 @@ fn prepare(control: &OwnedFd) -> Result<Option<(Rights, Program)>, String> {
         send(control, &InitReply::Ready, &[]).map_err(during("answer the monitor"))?;
         pause::reap()?;
     }
+    if let Some(files) = process.open_files {
+        process_start::lower_open_files(files).map_err(during("limit the open files"))?;
+    }
     if let Some(oci) = oci {
         // the terminal is the external runtime's
         connect_streams(&ProcessSpec { tty: false, ..process.clone() }, streams, descriptors, control)?;

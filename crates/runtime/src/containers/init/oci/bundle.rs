@@ -1,4 +1,5 @@
-//! `config.json` of an OCI bundle, from the specification by which this program makes containers itself. Pure.
+//! `config.json` of an OCI bundle, from the specification by which this program makes containers itself. Pure,
+//! except for a look at the most files that a process may open.
 
 use super::super::seccomp::oci_profile;
 use super::super::users::ResolvedUser;
@@ -57,6 +58,11 @@ pub fn process(spec: &ProcessSpec, user: &ResolvedUser) -> Value {
     }
     if let Some(score) = spec.oom_score_adj {
         value["oomScoreAdj"] = json!(score);
+    }
+    if let Some(files) = spec.open_files {
+        // runtimes in Go raise their own limit, and some hand that on
+        let hard = process_start::maximum_open_files().unwrap_or(u64::MAX);
+        value["rlimits"] = json!([{"type": "RLIMIT_NOFILE", "soft": files.min(hard), "hard": hard}]);
     }
     value
 }
