@@ -27,10 +27,16 @@ pub fn endpoint() -> Option<String> {
     ENDPOINTS.iter().find(|path| Path::new(path).exists()).map(|path| format!("unix://{path}"))
 }
 
-/// The first usual endpoint where the CRI v1 is served; a containerd that only Docker uses does not serve it.
-pub async fn answering_endpoint() -> Option<String> {
-    for path in ENDPOINTS.iter().filter(|path| Path::new(path).exists()) {
-        let endpoint = format!("unix://{path}");
+/// The runtime of pods where none is named: the first usual endpoint that serves the CRI v1, otherwise the embedded one. A
+/// socket whose runtime has ended, and a containerd that only Docker uses, do not serve it.
+pub async fn automatic_endpoint() -> String {
+    let found = first_answering(&ENDPOINTS.map(Path::new)).await;
+    found.unwrap_or_else(|| embedded_runtime::ENDPOINT.to_owned())
+}
+
+async fn first_answering(sockets: &[&Path]) -> Option<String> {
+    for path in sockets.iter().filter(|path| path.exists()) {
+        let endpoint = format!("unix://{}", path.display());
         let Ok(runtime) = CriRuntime::new(&endpoint, None, Some(ANSWER_TIMEOUT), None) else { continue };
         match runtime.version().await {
             Ok(_) => return Some(endpoint),
@@ -137,5 +143,36 @@ impl tower_service::Service<::http::Request<Body>> for NoServer {
 
     fn call(&mut self, _: ::http::Request<Body>) -> Self::Future {
         ready(Err(std::io::Error::other("there is no API server: the agent has no kubeconfig")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cri_server::{CriServer, CriServerOptions};
+    use crate::runtime::simulated::SimulatedRuntime;
+    use env::{Simulated, World};
+    use std::os::unix::net::UnixListener;
+
+    #[tokio::test]
+    async fn a_runtime_is_the_first_socket_that_answers() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        let (missing, dead, served) = (path("missing.sock"), path("dead.sock"), path("served.sock"));
+        // what a containerd leaves that has ended
+        drop(UnixListener::bind(&dead).unwrap());
+        assert_eq!(first_answering(&[&missing, &dead]).await, None);
+        let world: World = Simulated::new(1_700_000_000, 1);
+        let options = CriServerOptions {
+            runtime: Arc::new(SimulatedRuntime::new(world.clone())),
+            world,
+            stream_address: ([127, 0, 0, 1], 0).into(),
+            stream_idle_timeout: Duration::ZERO,
+        };
+        let server = CriServer::bind(&served, options).await.unwrap();
+        let server = tokio::spawn(server.serve());
+        let found = first_answering(&[&missing, &dead, &served]).await;
+        assert_eq!(found, Some(format!("unix://{}", served.display())));
+        server.abort();
     }
 }

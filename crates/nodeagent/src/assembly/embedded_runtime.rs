@@ -28,6 +28,12 @@ pub fn missing() -> Option<String> {
     requirements::missing(Path::new(CGROUPS))
 }
 
+/// Whether the filesystems of containers below a directory are overlays; else they are copies. A folder is made there for
+/// the attempt.
+pub fn has_overlay(directory: &Path) -> bool {
+    requirements::probe_overlay(&directory.join(format!(".pintle-check-{}", std::process::id())))
+}
+
 /// Opens it, and finds the pods that are there.
 pub fn open(
     root_dir: &Path,

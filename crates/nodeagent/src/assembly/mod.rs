@@ -36,7 +36,7 @@ mod storage;
 mod tracer;
 
 pub use connection::{
-    ENDPOINTS as RUNTIME_ENDPOINTS, answering_endpoint as answering_runtime, endpoint as runtime_endpoint,
+    ENDPOINTS as RUNTIME_ENDPOINTS, automatic_endpoint as automatic_runtime, endpoint as runtime_endpoint,
 };
 pub use http::StatsParts;
 pub use identity::{ClientConnection, connect};

@@ -8,7 +8,7 @@ use crate::{data_dir, files, node_agent, pod_network, threads};
 use env::World;
 use network::kernel_support::{self, LinkType};
 use network::proxy::configuration as proxy;
-use nodeagent::assembly::{embedded_runtime, eviction_thresholds, runtime_endpoint};
+use nodeagent::assembly::{automatic_runtime, embedded_runtime, eviction_thresholds, runtime_endpoint};
 use nodeagent::cgroups::{CgroupDriver, CgroupFiles};
 use nodeagent::configuration::{Configuration, check_swap};
 use nodeagent::eviction::machine::MachineObserver;
@@ -94,24 +94,17 @@ impl LocalMachine {
     /// Calls the runtime, once.
     fn runtime_answer(&self) -> &Result<RuntimeAnswer, RuntimeProblem> {
         self.runtime.get_or_init(|| {
-            let endpoint = self.endpoint.clone().or_else(runtime_endpoint);
-            let found = match endpoint {
-                Some(endpoint) if endpoint == embedded_runtime::ENDPOINT => Err(RuntimeProblem::NoSocket),
-                Some(endpoint) => self.threads.block_on(call_runtime(endpoint)),
-                None => Err(RuntimeProblem::NoSocket),
+            let endpoint = match &self.endpoint {
+                Some(endpoint) => endpoint.clone(),
+                None if self.is_root() => self.threads.block_on(automatic_runtime()),
+                // the sockets are root's
+                None => runtime_endpoint().unwrap_or_else(|| embedded_runtime::ENDPOINT.to_owned()),
             };
-            match found {
-                // a runtime that was not named may be one for other purposes
-                Err(RuntimeProblem::NoSocket | RuntimeProblem::NoCri(_)) if !self.names_other_runtime() => {
-                    self.embedded_runtime()
-                }
-                other => other,
+            match &*endpoint {
+                embedded_runtime::ENDPOINT => self.embedded_runtime(),
+                _ => self.threads.block_on(call_runtime(endpoint)),
             }
         })
-    }
-
-    fn names_other_runtime(&self) -> bool {
-        self.endpoint.as_deref().is_some_and(|it| it != embedded_runtime::ENDPOINT)
     }
 
     /// The runtime in the agent's process.
@@ -121,11 +114,13 @@ impl LocalMachine {
             return Err(RuntimeProblem::NotPermitted(endpoint));
         }
         let cgroup_driver = Some(CgroupDriver::Cgroupfs);
+        let has_overlay = embedded_runtime::has_overlay(existing(&self.data_dir));
         Ok(RuntimeAnswer {
             facts: RuntimeFacts {
                 endpoint,
                 version: format!("pintle {}", env!("CARGO_PKG_VERSION")),
                 not_ready: embedded_runtime::missing(),
+                copies_in: (!has_overlay).then(|| self.data_dir.clone()),
                 cgroup_driver,
             },
             settings: RuntimeSettings { cni: Some(pod_network::usual_directories()), cgroup_driver },
@@ -190,6 +185,7 @@ async fn call_runtime(endpoint: String) -> Result<RuntimeAnswer, RuntimeProblem>
             endpoint: endpoint.clone(),
             version: format!("{} {}", version.name, version.version),
             not_ready: not_ready.map(|it| format!("{}: {}", it.kind, it.message)),
+            copies_in: None,
             cgroup_driver: settings.cgroup_driver,
         },
         settings,

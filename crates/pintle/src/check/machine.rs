@@ -66,13 +66,13 @@ pub struct RuntimeFacts {
     pub version: String,
     /// What the runtime says is not ready; its network is not, before there is one.
     pub not_ready: Option<String>,
+    /// The folder whose filesystem takes no overlays, so that each container gets a copy of its image there.
+    pub copies_in: Option<PathBuf>,
     pub cgroup_driver: Option<CgroupDriver>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RuntimeProblem {
-    /// No usual socket is there.
-    NoSocket,
     /// The socket is there, and this user may not use it.
     NotPermitted(String),
     /// The runtime has no CRI v1.

@@ -49,9 +49,7 @@ pub async fn readiness(directory: Option<&Path>, runtime: &str) -> Readiness {
         return missing("a node needs root");
     }
     let endpoint = match runtime {
-        "auto" => {
-            assembly::answering_runtime().await.unwrap_or_else(|| embedded_runtime::ENDPOINT.to_owned())
-        }
+        "auto" => assembly::automatic_runtime().await,
         embedded_runtime::ENDPOINT => embedded_runtime::ENDPOINT.to_owned(),
         path => format!("unix://{}", path.trim_start_matches("unix://")),
     };

@@ -33,7 +33,7 @@ pub struct CheckArgs {
     #[arg(long, value_name = "FILE")]
     pub nodeagent_config: Option<PathBuf>,
 
-    /// The socket of the container runtime [default: the first of the usual ones that exists]
+    /// The socket of the container runtime [default: the one that the command would take]
     #[arg(long, value_name = "URL")]
     pub container_runtime_endpoint: Option<String>,
 

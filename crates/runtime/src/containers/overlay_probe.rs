@@ -8,9 +8,8 @@ use rustix::mount::{
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// Whether overlayfs works on a filesystem. Nothing is mounted.
-pub fn probe_overlay(folder: &Path) -> bool {
-    let probe = folder.join("overlay-probe");
+/// Whether overlayfs works on the filesystem of a folder that is made and removed. Nothing is mounted.
+pub fn probe_overlay(probe: &Path) -> bool {
     let names = ["lower", "upper", "work"];
     let is_made = names.iter().all(|it| durable_file::directory(&probe.join(it), 0o700).is_ok());
     let mounted = || -> rustix::io::Result<()> {

@@ -1,5 +1,7 @@
 //! Checks of the kernel for the features that containers need.
 
+pub use super::overlay_probe::probe_overlay;
+
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
 use std::path::Path;

@@ -194,7 +194,7 @@ impl State {
     /// Opens the folders, and finds the sandboxes and containers that are there.
     pub fn open(options: EmbeddedOptions, world: World) -> Result<Arc<Self>, RuntimeError> {
         private_directory(&options.root)?;
-        let has_overlay = probe_overlay(&options.root);
+        let has_overlay = probe_overlay(&options.root.join("overlay-probe"));
         if !has_overlay {
             tracing::warn!("overlayfs cannot be used here: every container gets a copy of its image");
         }

@@ -34,13 +34,13 @@ use hostile::{
     a_flood_of_output_takes_no_memory, a_fork_bomb_ends_with_its_container,
     a_link_that_changes_leads_no_mount_out_of_the_root, a_working_directory_by_a_descriptor_stays_inside,
     absurd_configurations_of_images_are_contained, pipes_in_place_of_files_hang_no_start,
-    the_output_of_a_command_is_cut_at_a_limit,
-    users_of_the_machine_do_not_reach_the_files_of_a_container,
+    the_output_of_a_command_is_cut_at_a_limit, users_of_the_machine_do_not_reach_the_files_of_a_container,
 };
 use rights::{
-    containers_have_the_limit_of_open_files_that_the_agent_began_with,
+    a_filter_allows_the_start_with_fewer_calls_than_runc_makes,
     a_pod_in_the_ipc_namespace_of_the_machine_has_its_shared_memory,
-    a_filter_allows_the_start_with_fewer_calls_than_runc_makes, a_privileged_container_does_not_write_to_sys,
+    a_privileged_container_does_not_write_to_sys,
+    containers_have_the_limit_of_open_files_that_the_agent_began_with,
     devices_are_restricted_by_control_groups_of_both_versions,
     programs_of_32_bits_are_under_the_filter_of_their_calls,
     set_user_id_programs_have_their_user_under_a_filter,

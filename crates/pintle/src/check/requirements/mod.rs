@@ -2,7 +2,7 @@
 
 use super::machine::{Machine, RuntimeProblem, Swap};
 use crate::options::Role;
-use nodeagent::assembly::{RUNTIME_ENDPOINTS, embedded_runtime};
+use nodeagent::assembly::embedded_runtime;
 use nodeagent::cgroups::CgroupDriver;
 use nodeagent::eviction::thresholds::Signal;
 
@@ -282,16 +282,18 @@ fn cgroups(machine: &dyn Machine) -> Finding {
 
 fn runtime(machine: &dyn Machine) -> Finding {
     match machine.runtime() {
-        Ok(runtime) => match runtime.not_ready {
-            None if runtime.endpoint == embedded_runtime::ENDPOINT => {
+        Ok(runtime) => match (runtime.not_ready, runtime.copies_in) {
+            (None, Some(directory)) => Finding::warning(format!(
+                "the embedded one, as no other serves CRI v1; overlayfs does not work in {}, so every container takes the \
+                 time and space of a copy of its image",
+                directory.display()
+            )),
+            (None, None) if runtime.endpoint == embedded_runtime::ENDPOINT => {
                 Finding::ok("the embedded one, as no other serves CRI v1")
             }
-            None => Finding::ok(format!("{} at {}, CRI v1", runtime.version, runtime.endpoint)),
-            Some(why) => Finding::missing(format!("{} is not ready: {why}", runtime.version)),
+            (None, None) => Finding::ok(format!("{} at {}, CRI v1", runtime.version, runtime.endpoint)),
+            (Some(why), _) => Finding::missing(format!("{} is not ready: {why}", runtime.version)),
         },
-        Err(RuntimeProblem::NoSocket) => {
-            Finding::missing(format!("there is no socket: {}", RUNTIME_ENDPOINTS.join(", ")))
-        }
         Err(RuntimeProblem::NotPermitted(endpoint)) => {
             Finding::warning(format!("not checked: {endpoint} takes root"))
         }

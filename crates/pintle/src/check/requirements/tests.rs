@@ -40,6 +40,7 @@ impl Default for FakeMachine {
                 endpoint: "unix:///run/containerd/containerd.sock".to_owned(),
                 version: "containerd 1.7.0".to_owned(),
                 not_ready: None,
+                copies_in: None,
                 cgroup_driver: Some(CgroupDriver::Cgroupfs),
             }),
             driver: CgroupDriver::Cgroupfs,
@@ -206,8 +207,6 @@ fn cgroups_are_checked() {
 fn runtimes_are_checked() {
     let runtime = |problem| FakeMachine { runtime: Err(problem), ..FakeMachine::default() };
     let first = |machine: &FakeMachine| findings(machine).swap_remove(0);
-    let none = first(&runtime(RuntimeProblem::NoSocket));
-    assert!(none.starts_with("missing container runtime: there is no socket: /run/containerd/"), "{none}");
     let embedded = FakeMachine {
         runtime: Ok(RuntimeFacts {
             endpoint: "embedded".to_owned(),
@@ -216,6 +215,11 @@ fn runtimes_are_checked() {
         ..FakeMachine::default()
     };
     assert!(findings(&embedded).is_empty(), "{:?}", findings(&embedded));
+    let mut copying = embedded;
+    copying.runtime = copying.runtime.map(|it| RuntimeFacts { copies_in: Some("/data".into()), ..it });
+    let copying = first(&copying);
+    assert!(copying.starts_with("warning container runtime: the embedded one"), "{copying}");
+    assert!(copying.contains("overlayfs does not work in /data"), "{copying}");
     let no_cri = first(&runtime(RuntimeProblem::NoCri("unix:///x".to_owned())));
     assert_eq!(no_cri, "missing container runtime: unix:///x answers, without CRI v1");
     let user = runtime(RuntimeProblem::NotPermitted("unix:///x".to_owned()));
