@@ -9,6 +9,7 @@ use env::World;
 use nodeagent::assembly::embedded_runtime;
 use progress::ProgressBars;
 use runtime::RegistryAuth;
+use runtime::containers::used_layers;
 use runtime::images::{ImageReference, ImageStore, Puller, UnpackLimits, export, import};
 use std::fs::File;
 use std::io::{BufWriter, Write as _, stdout};
@@ -107,8 +108,7 @@ pub async fn images(args: ImagesArgs, world: &World) -> anyhow::Result<()> {
         Action::Pull(args) => pull(args, open()?, world).await,
         Action::Import(args) => {
             let store = open()?;
-            let names =
-                tokio::task::spawn_blocking(move || import(&store, &args.archive, args.name.as_deref()));
+            let names = tokio::task::spawn_blocking(move || read_archive(&args, &store, &agent_dir));
             for name in names.await?? {
                 say(&format!("Imported {name}\n"));
             }
@@ -169,6 +169,15 @@ async fn pull(args: PullArgs, store: ImageStore, world: &World) -> anyhow::Resul
     Ok(())
 }
 
+fn read_archive(args: &ImportArgs, store: &ImageStore, agent_dir: &Path) -> anyhow::Result<Vec<String>> {
+    let imported = import(store, &args.archive, args.name.as_deref());
+    if imported.is_err() {
+        // what was stored before the error; the agent removes it, too
+        let _ = store.collect_garbage(|| used_layers(&embedded_runtime::root(agent_dir)));
+    }
+    imported.with_context(|| format!("cannot import {}", args.archive.display()))
+}
+
 fn write_archive(args: &ExportArgs, store: &ImageStore) -> anyhow::Result<()> {
     let failed = || format!("cannot write {}", args.archive.display());
     let file = File::create(&args.archive).with_context(failed)?;
@@ -188,7 +197,7 @@ fn remove(args: &RemoveArgs, store: &ImageStore, agent_dir: &Path) -> anyhow::Re
         anyhow::ensure!(store.remove(image)?, "there is no image {image}");
         say(&format!("Removed {image}\n"));
     }
-    let used = || runtime::containers::used_layers(&embedded_runtime::root(agent_dir));
+    let used = || used_layers(&embedded_runtime::root(agent_dir));
     let freed = match store.collect_garbage(used)? {
         Some(freed) => freed,
         None => {

@@ -132,9 +132,14 @@ impl ContentStore {
         writer.restart().map_err(ImageError::at(&writer.path))?;
         let mut buffer = vec![0; BUFFER];
         loop {
-            match data.read(&mut buffer).map_err(ImageError::during("read the content"))? {
-                0 => return writer.commit(),
-                count => writer.write(&buffer[..count])?,
+            match data.read(&mut buffer) {
+                Ok(0) => return writer.commit(),
+                Ok(count) => writer.write(&buffer[..count])?,
+                Err(why) => {
+                    // the next attempt begins anew
+                    let _ = durable_file::remove(&writer.path);
+                    return Err(ImageError::during("read the content")(why));
+                }
             }
         }
     }

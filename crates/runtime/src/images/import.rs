@@ -1,7 +1,8 @@
 //! Imports images from archives: OCI layouts and those of `docker save`, as a file (also compressed) or a directory.
 //!
 //! Every blob is stored as it comes by, and verified; documents that name blobs are read at the end. Names of an archive
-//! are only keys: no path of it is opened.
+//! are only keys: no path of it is opened. A blob is as large as a layer may be at most, and so is the uncompressed archive,
+//! unless its file is larger: a small archive fills no disk.
 
 use super::compression::decompress;
 use super::digest::Digest;
@@ -12,11 +13,13 @@ use super::store::ImageStore;
 use super::tar::{EntryKind, TarReader};
 use serde::Deserialize;
 use std::collections::BTreeMap;
-use std::io::Read;
+use std::io::{self, Read};
 use std::path::Path;
 
 const NAME_ANNOTATIONS: [&str; 2] = ["io.containerd.image.name", "org.opencontainers.image.ref.name"];
 const LINK_LIMIT: usize = 10;
+/// Files and links of an archive; their names are kept until its end.
+const ENTRY_LIMIT: usize = 1 << 17;
 
 /// An image of `manifest.json`.
 #[derive(Deserialize)]
@@ -43,6 +46,24 @@ pub fn import(store: &ImageStore, path: &Path, name: Option<&str>) -> Result<Vec
     importer.finish(name)
 }
 
+/// Fails once more bytes are read than the limit.
+struct LimitedReader<R> {
+    input: R,
+    left: u64,
+    limit: u64,
+}
+
+impl<R: Read> Read for LimitedReader<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.input.read(buffer)?;
+        let left = self.left.checked_sub(count as u64);
+        self.left = left.ok_or_else(|| {
+            io::Error::other(format!("the archive unpacks to more than the limit of {} bytes", self.limit))
+        })?;
+        Ok(count)
+    }
+}
+
 struct Importer<'a> {
     store: &'a ImageStore,
     /// Stored files by their path.
@@ -66,9 +87,14 @@ fn clean(path: &str) -> String {
 
 impl Importer<'_> {
     fn read_archive(&mut self, file: std::fs::File) -> Result<(), ImageError> {
-        let archive = decompress(file).map_err(ImageError::during("read the archive"))?;
-        let mut reader = TarReader::new(archive);
+        let failed = || ImageError::during::<io::Error>("read the archive");
+        let limit = self.store.layers.limits.bytes.max(file.metadata().map_err(failed())?.len());
+        let archive = decompress(file).map_err(failed())?;
+        let mut reader = TarReader::new(LimitedReader { input: archive, left: limit, limit });
         while let Some(entry) = reader.next_entry()? {
+            if self.files.len() + self.links.len() >= ENTRY_LIMIT {
+                return Err(ImageError::Invalid(format!("the archive has more than {ENTRY_LIMIT} files")));
+            }
             let path = clean(&String::from_utf8_lossy(&entry.path));
             let link = String::from_utf8_lossy(&entry.link).into_owned();
             match entry.kind {
@@ -113,6 +139,10 @@ impl Importer<'_> {
             }
             self.documents.insert(path, document);
             return Ok(());
+        }
+        let limit = self.store.layers.limits.bytes;
+        if size > limit {
+            return Err(ImageError::Invalid(format!("{path} of the archive is larger than {limit} bytes")));
         }
         let of_layout = path.strip_prefix("blobs/").map(|it| Digest::parse(&it.replacen('/', ":", 1)));
         let descriptor = match of_layout {

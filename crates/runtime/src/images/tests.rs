@@ -208,6 +208,42 @@ fn a_bomb_ends_at_the_limit() {
 }
 
 #[test]
+fn an_archive_that_unpacks_without_end_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(&folder);
+    let limit = store.layers.limits.bytes;
+    // one blob by its digest, one by its name only, and nothing but folders
+    let blob = |path: &str, size: u64| {
+        let mut writer = TarWriter::new(Vec::new());
+        writer.append_from(&tar::Entry { size, ..entry(EntryKind::File, path) }, std::io::repeat(0)).unwrap();
+        writer.finish().unwrap()
+    };
+    let named = format!("blobs/sha256/{}", Digest::of(b"").hex());
+    let mut writer = TarWriter::new(Vec::new());
+    for _ in 0..=limit / 512 {
+        writer.append(&mut entry(EntryKind::Directory, "d"), &[]).unwrap();
+    }
+    let folders = writer.finish().unwrap();
+    let archives = [
+        (blob(&named, limit + 1), "is larger than"),
+        (blob("layer.tar", limit + 1), "is larger than"),
+        // with its header the archive is larger than its blob
+        (blob(&named, limit), "unpacks to more than"),
+        (blob("layer.tar", limit), "unpacks to more than"),
+        (folders, "unpacks to more than"),
+    ];
+    for (archive, why) in archives {
+        let packed = gzip(&archive);
+        assert!(packed.len() as u64 * 50 < limit);
+        let path = write(&folder, "endless.tar", &packed);
+        let refused = import(&store, &path, None).unwrap_err().to_string();
+        assert!(refused.contains(why), "{refused}");
+    }
+    let parts = fs::read_dir(store.root().join("content/ingest")).unwrap().count();
+    assert_eq!(parts, 0, "no part stays");
+}
+
+#[test]
 fn garbage_is_removed_and_used_layers_stay() {
     if !is_root() {
         return;
