@@ -7,10 +7,10 @@ use anyhow::Context as _;
 use clap::{Args, Subcommand};
 use env::World;
 use nodeagent::assembly::embedded_runtime;
-use progress::ProgressBars;
+use progress::{ProgressBars, ProgressLine};
 use runtime::RegistryAuth;
 use runtime::containers::used_layers;
-use runtime::images::{ImageReference, ImageStore, Puller, UnpackLimits, export, import};
+use runtime::images::{ImageReference, ImageStore, Puller, UnpackLimits, export, import_with_progress};
 use std::fs::File;
 use std::io::{BufWriter, Write as _, stdout};
 use std::path::{Path, PathBuf};
@@ -170,7 +170,11 @@ async fn pull(args: PullArgs, store: ImageStore, world: &World) -> anyhow::Resul
 }
 
 fn read_archive(args: &ImportArgs, store: &ImageStore, agent_dir: &Path) -> anyhow::Result<Vec<String>> {
-    let imported = import(store, &args.archive, args.name.as_deref());
+    let line = Arc::new(ProgressLine::new());
+    let shown = line.clone();
+    let progress = Arc::new(move |done, all| shown.show(&progress::copied("read", done, all)));
+    let imported = import_with_progress(store, &args.archive, args.name.as_deref(), progress);
+    line.finish();
     if imported.is_err() {
         // what was stored before the error; the agent removes it, too
         let _ = store.collect_garbage(|| used_layers(&embedded_runtime::root(agent_dir)));
@@ -182,7 +186,12 @@ fn write_archive(args: &ExportArgs, store: &ImageStore) -> anyhow::Result<()> {
     let failed = || format!("cannot write {}", args.archive.display());
     let file = File::create(&args.archive).with_context(failed)?;
     let mut output = BufWriter::new(file);
-    export(store, &args.images, &mut output).with_context(failed)?;
+    let line = Arc::new(ProgressLine::new());
+    let shown = line.clone();
+    let progress = Arc::new(move |done, all| shown.show(&progress::copied("written", done, all)));
+    let exported = export(store, &args.images, &mut output, progress);
+    line.finish();
+    exported.with_context(failed)?;
     output
         .into_inner()
         .map_err(|why| why.into_error())

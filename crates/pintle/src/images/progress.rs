@@ -1,4 +1,4 @@
-//! Progress of a pull on a terminal: one bar for all layers.
+//! Progress on a terminal: one bar for all layers of a pull, one line for an import or an export.
 
 use parking_lot::Mutex;
 use runtime::images::{Digest, PullEvent};
@@ -7,9 +7,15 @@ use std::io::{IsTerminal as _, Write as _, stderr};
 
 const WIDTH: u64 = 30;
 
-/// See the module. Without a terminal nothing is shown.
-pub struct ProgressBars {
+/// A line that changes. Without a terminal nothing is shown.
+pub struct ProgressLine {
     is_terminal: bool,
+    shown: Mutex<String>,
+}
+
+/// The bar of a pull.
+pub struct ProgressBars {
+    line: ProgressLine,
     state: Mutex<PullState>,
 }
 
@@ -18,12 +24,33 @@ struct PullState {
     /// Bytes that are there, and bytes of the layer.
     layers: BTreeMap<Digest, (u64, u64)>,
     unpacked: usize,
-    shown: String,
+}
+
+impl ProgressLine {
+    pub fn new() -> Self {
+        ProgressLine { is_terminal: stderr().is_terminal(), shown: Mutex::default() }
+    }
+
+    pub fn show(&self, line: &str) {
+        let mut shown = self.shown.lock();
+        if self.is_terminal && line != *shown {
+            // the rest of a longer line is erased
+            let _ = write!(stderr(), "\r{line}\x1b[K");
+            line.clone_into(&mut shown);
+        }
+    }
+
+    /// Ends the line.
+    pub fn finish(&self) {
+        if !self.shown.lock().is_empty() {
+            let _ = writeln!(stderr());
+        }
+    }
 }
 
 impl ProgressBars {
     pub fn new() -> Self {
-        ProgressBars { is_terminal: stderr().is_terminal(), state: Mutex::default() }
+        ProgressBars { line: ProgressLine::new(), state: Mutex::default() }
     }
 
     pub fn show(&self, event: &PullEvent) {
@@ -34,18 +61,12 @@ impl ProgressBars {
             }
             PullEvent::Unpacked { .. } => state.unpacked += 1,
         }
-        let line = state.line();
-        if self.is_terminal && line != state.shown {
-            let _ = write!(stderr(), "\r{line}");
-            state.shown = line;
-        }
+        self.line.show(&state.line());
     }
 
     /// Ends the line.
     pub fn finish(&self) {
-        if self.is_terminal && !self.state.lock().shown.is_empty() {
-            let _ = writeln!(stderr());
-        }
+        self.line.finish();
     }
 }
 
@@ -56,6 +77,14 @@ impl PullState {
         let bar = format!("{}{}", "#".repeat(filled), "-".repeat(WIDTH as usize - filled));
         let (unpacked, layers) = (self.unpacked, self.layers.len());
         format!("[{bar}] {} of {}, {unpacked} of {layers} layers unpacked", size(bytes), size(total))
+    }
+}
+
+/// The line of an import or an export.
+pub fn copied(action: &str, done: u64, all: Option<u64>) -> String {
+    match all {
+        Some(all) => format!("{} of {} {action}", size(done), size(all)),
+        None => format!("{} {action}", size(done)),
     }
 }
 
@@ -75,7 +104,7 @@ mod tests {
 
     #[test]
     fn the_bar_sums_all_layers() {
-        let bars = ProgressBars { is_terminal: false, state: Mutex::default() };
+        let bars = ProgressBars::new();
         let downloaded = |name: &str, bytes: u64| PullEvent::Downloaded {
             digest: Digest::of(name.as_bytes()),
             bytes,
@@ -89,6 +118,8 @@ mod tests {
             line,
             format!("[{}{}] 1.0 MB of 2.0 MB, 1 of 2 layers unpacked", "#".repeat(15), "-".repeat(15))
         );
+        assert_eq!(copied("read", 1500, Some(2_000_000)), "1.5 kB of 2.0 MB read");
+        assert_eq!(copied("written", 7, None), "7 B written");
         assert_eq!([size(7), size(1500), size(2_000_000_000)], ["7 B", "1.5 kB", "2.0 GB"]);
     }
 }

@@ -1,5 +1,6 @@
 //! Exports images as an archive that is an OCI layout and that `docker load` reads too.
 
+use super::copy_progress::{CopyProgress, CountingReader};
 use super::error::ImageError;
 use super::manifest::{DOCUMENT_LIMIT, Descriptor, Document, Index, Manifest, OCI_INDEX, OCI_MANIFEST};
 use super::reference::ImageReference;
@@ -11,9 +12,15 @@ use std::collections::BTreeSet;
 use std::io::Write;
 
 /// Writes images with the content for this platform.
-pub fn export(store: &ImageStore, images: &[String], output: impl Write) -> Result<(), ImageError> {
+pub fn export(
+    store: &ImageStore,
+    images: &[String],
+    output: impl Write,
+    progress: CopyProgress,
+) -> Result<(), ImageError> {
     let _use = store.begin_use()?;
-    let mut archive = Exporter { store, output: TarWriter::new(output), written: BTreeSet::new() };
+    let output = TarWriter::new(output);
+    let mut archive = Exporter { store, output, written: BTreeSet::new(), progress, done: 0 };
     archive.small("oci-layout", br#"{"imageLayoutVersion":"1.0.0"}"#)?;
     let (mut manifests, mut docker) = (Vec::new(), Vec::new());
     for image in images {
@@ -44,6 +51,9 @@ struct Exporter<'a, W> {
     store: &'a ImageStore,
     output: TarWriter<W>,
     written: BTreeSet<String>,
+    progress: CopyProgress,
+    /// Bytes of blobs that were written.
+    done: u64,
 }
 
 fn blob_path(descriptor: &Descriptor) -> String {
@@ -71,6 +81,9 @@ impl<W: Write> Exporter<'_, W> {
         let file = self.store.content.read(&part.digest)?;
         let size = file.metadata().map_err(ImageError::during("read content"))?.len();
         let entry = super::tar::Entry { size, ..entry(EntryKind::File, &blob_path(part)) };
+        let file =
+            CountingReader { input: file, done: self.done, all: None, progress: self.progress.clone() };
+        self.done += size;
         self.output.append_from(&entry, file).map_err(ImageError::during("write the archive"))
     }
 }

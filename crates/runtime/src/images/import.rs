@@ -5,6 +5,7 @@
 //! unless its file is larger: a small archive fills no disk.
 
 use super::compression::decompress;
+use super::copy_progress::{CopyProgress, CountingReader};
 use super::digest::Digest;
 use super::error::ImageError;
 use super::manifest::{DOCUMENT_LIMIT, Descriptor, Index, Manifest, OCI_CONFIG, OCI_LAYER, OCI_MANIFEST};
@@ -15,6 +16,7 @@ use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::io::{self, Read};
 use std::path::Path;
+use std::sync::Arc;
 
 const NAME_ANNOTATIONS: [&str; 2] = ["io.containerd.image.name", "org.opencontainers.image.ref.name"];
 const LINK_LIMIT: usize = 10;
@@ -33,9 +35,25 @@ struct DockerImage {
 
 /// Imports all images of an archive or a directory. `name` is that of images without one. Returns their names.
 pub fn import(store: &ImageStore, path: &Path, name: Option<&str>) -> Result<Vec<String>, ImageError> {
+    import_with_progress(store, path, name, Arc::new(|_, _| {}))
+}
+
+/// As [`import`], and reports what was read.
+pub fn import_with_progress(
+    store: &ImageStore,
+    path: &Path,
+    name: Option<&str>,
+    progress: CopyProgress,
+) -> Result<Vec<String>, ImageError> {
     let _use = store.begin_use()?;
-    let mut importer =
-        Importer { store, files: BTreeMap::new(), links: BTreeMap::new(), documents: BTreeMap::new() };
+    let mut importer = Importer {
+        store,
+        progress,
+        done: 0,
+        files: BTreeMap::new(),
+        links: BTreeMap::new(),
+        documents: BTreeMap::new(),
+    };
     match path.is_dir() {
         true => importer.read_directory(path)?,
         false => {
@@ -66,6 +84,9 @@ impl<R: Read> Read for LimitedReader<R> {
 
 struct Importer<'a> {
     store: &'a ImageStore,
+    progress: CopyProgress,
+    /// Bytes of the files of a directory that were read.
+    done: u64,
     /// Stored files by their path.
     files: BTreeMap<String, Descriptor>,
     links: BTreeMap<String, String>,
@@ -88,7 +109,10 @@ fn clean(path: &str) -> String {
 impl Importer<'_> {
     fn read_archive(&mut self, file: std::fs::File) -> Result<(), ImageError> {
         let failed = || ImageError::during::<io::Error>("read the archive");
-        let limit = self.store.layers.limits.bytes.max(file.metadata().map_err(failed())?.len());
+        let size = file.metadata().map_err(failed())?.len();
+        let limit = self.store.layers.limits.bytes.max(size);
+        let progress = self.progress.clone();
+        let file = CountingReader { input: file, done: 0, all: Some(size), progress };
         let archive = decompress(file).map_err(failed())?;
         let mut reader = TarReader::new(LimitedReader { input: archive, left: limit, limit });
         while let Some(entry) = reader.next_entry()? {
@@ -123,7 +147,10 @@ impl Importer<'_> {
                 let file = std::fs::File::open(&path).map_err(ImageError::at(&path))?;
                 let size = file.metadata().map_err(ImageError::at(&path))?.len();
                 let name = entry.file_name().to_string_lossy().into_owned();
+                let progress = self.progress.clone();
+                let file = CountingReader { input: file, done: self.done, all: None, progress };
                 self.add(format!("blobs/{algorithm}/{name}"), size, file)?;
+                self.done += size;
             }
         }
         Ok(())

@@ -2,6 +2,7 @@
 
 mod compression;
 mod content;
+mod copy_progress;
 mod digest;
 mod error;
 mod export;
@@ -22,11 +23,12 @@ mod unpack;
 mod tests;
 
 pub use content::{BlobWriter, ContentStore, Ingest};
+pub use copy_progress::CopyProgress;
 pub use digest::Digest;
 pub use error::ImageError;
 pub use export::export;
 pub use flatten::{copy_directory, flatten};
-pub use import::import;
+pub use import::{import, import_with_progress};
 pub use layers::{LayerStore, Usage};
 pub use manifest::{Descriptor, ImageConfig, Manifest, Platform, RunConfig};
 pub use reference::ImageReference;

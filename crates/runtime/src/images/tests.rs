@@ -4,12 +4,14 @@ use super::manifest::{OCI_CONFIG, OCI_LAYER, OCI_MANIFEST};
 use super::tar::EntryKind;
 use super::tar_writer::{TarWriter, entry};
 use super::*;
+use parking_lot::Mutex;
 use rustix::fs::FlockOperation;
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::Write;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 fn is_root() -> bool {
     let is_root = rustix::process::geteuid().is_root();
@@ -89,6 +91,14 @@ fn write(folder: &tempfile::TempDir, name: &str, data: &[u8]) -> PathBuf {
     path
 }
 
+type Seen = Arc<Mutex<Vec<(u64, Option<u64>)>>>;
+
+fn recorded_progress() -> (CopyProgress, Seen) {
+    let seen = Seen::default();
+    let recorded = seen.clone();
+    (Arc::new(move |done, all| recorded.lock().push((done, all))), seen)
+}
+
 #[test]
 fn an_oci_layout_is_imported_flattened_and_exported() {
     if !is_root() {
@@ -97,7 +107,10 @@ fn an_oci_layout_is_imported_flattened_and_exported() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(&folder);
     let archive = write(&folder, "image.tar.gz", &gzip(&layout(&layers(), "r.test/app:1")));
-    assert_eq!(import(&store, &archive, None).unwrap(), ["r.test/app:1"]);
+    let (progress, seen) = recorded_progress();
+    assert_eq!(import_with_progress(&store, &archive, None, progress).unwrap(), ["r.test/app:1"]);
+    let size = fs::metadata(&archive).unwrap().len();
+    assert_eq!(seen.lock().last(), Some(&(size, Some(size))));
     let image = store.find("r.test/app:1").unwrap().unwrap();
     assert_eq!(image.id, Digest::of(&config(&layers())));
     assert_eq!(image.parsed.config.config.cmd, ["/bin/app"]);
@@ -113,7 +126,10 @@ fn an_oci_layout_is_imported_flattened_and_exported() {
     assert_eq!((read("data/x"), read("data/y").as_deref()), (None, Some("y")));
 
     let mut exported = Vec::new();
-    export(&store, &["r.test/app:1".to_owned()], &mut exported).unwrap();
+    let (progress, seen) = recorded_progress();
+    export(&store, &["r.test/app:1".to_owned()], &mut exported, progress).unwrap();
+    let content: u64 = image.parsed.manifest.content_size();
+    assert!(seen.lock().last().is_some_and(|(done, all)| *done >= content && all.is_none()));
     let other = tempfile::tempdir().unwrap();
     let archive = write(&other, "exported.tar", &exported);
     let again = open(&other);
