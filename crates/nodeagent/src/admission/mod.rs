@@ -120,6 +120,7 @@ pub fn admit(
         return Err(rejection(name, format!("Predicate {name} failed")));
     }
     check_os(pod)?;
+    check_user_namespace(pod)?;
     let Some(first) = lacks.first() else { return Ok(Admission::default()) };
     let shortages: Vec<Shortage> = lacks.iter().map(Lack::shortage).collect();
     let found = victims(pod, others, &shortages).map_err(|why| {
@@ -139,6 +140,15 @@ fn check_os(pod: &Pod) -> Result<(), Rejection> {
     if pod.spec.os.as_ref().is_some_and(|it| it.name != NODE_OS) {
         let message = "Failed to admit pod as the OS field doesn't match node OS";
         return Err(rejection("PodOSNotSupported", message));
+    }
+    Ok(())
+}
+
+/// No runtime is asked for a user namespace, and some that are asked run the pod without.
+fn check_user_namespace(pod: &Pod) -> Result<(), Rejection> {
+    if pod.spec.host_users == Some(false) {
+        let message = "Failed to admit pod as this node makes no user namespaces";
+        return Err(rejection("UserNamespacesNotSupported", message));
     }
     Ok(())
 }
@@ -277,6 +287,11 @@ mod tests {
                 r#"{"os":{"name":"windows"}}"#,
                 "PodOSNotSupported: Failed to admit pod as the OS field doesn't match node OS",
             ),
+            (
+                r#"{"hostUsers":false}"#,
+                "UserNamespacesNotSupported: Failed to admit pod as this node makes no user namespaces",
+            ),
+            (r#"{"hostUsers":true}"#, ""),
             (r#"{"nodeSelector":{"disk":"ssd"}}"#, ""),
             (r#"{"nodeSelector":{"no":"such"}}"#, "NodeAffinity: Predicate NodeAffinity failed"),
             (
