@@ -97,9 +97,12 @@ def archive(entries, out):
 layer = io.BytesIO()
 busybox = open("/bin/busybox", "rb").read()
 names = ["sh", "echo", "cat", "httpd", "sleep", "date", "ps", "hostname", "mkdir", "wget"]
-archive([("bin", tarfile.DIRTYPE, None), ("tmp", tarfile.DIRTYPE, None), ("bin/busybox", tarfile.REGTYPE, busybox)]
+archive([("bin", tarfile.DIRTYPE, None), ("tmp", tarfile.DIRTYPE, None), ("pipe", tarfile.FIFOTYPE, None),
+         ("bin/busybox", tarfile.REGTYPE, busybox)]
         + [(f"bin/{name}", tarfile.SYMTYPE, "busybox") for name in names], layer)
-config = json.dumps({"architecture": "amd64", "os": "linux", "config": {"Cmd": ["sleep", "1000000"]}, "rootfs": {"type": "layers",
+# one process that ends at its signal, as a pause program does: the first process of a container ignores others
+command = ["sh", "-c", "trap exit TERM; read line <>/pipe"]
+config = json.dumps({"architecture": "amd64", "os": "linux", "config": {"Cmd": command}, "rootfs": {"type": "layers",
     "diff_ids": ["sha256:" + hashlib.sha256(layer.getvalue()).hexdigest()]}}).encode()
 manifest = json.dumps([{"Config": "config.json", "RepoTags": ["example.test/web:1"], "Layers": ["layer.tar"]}]).encode()
 with open(sys.argv[1], "wb") as out:
