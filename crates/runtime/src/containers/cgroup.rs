@@ -7,7 +7,7 @@ use crate::{LinuxResources, RuntimeError};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::fs;
-use std::io;
+use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
@@ -88,12 +88,9 @@ impl Cgroups {
     /// Removes a group, with those that its container has made; its processes have ended, or are about to.
     pub fn remove(&self, path: &str) -> io::Result<()> {
         for (_, directory) in self.directories(path) {
-            for directory in tree(&directory).iter().rev() {
-                step("remove a control group", directory);
-                match fs::remove_dir(directory) {
-                    Err(why) if why.kind() != io::ErrorKind::NotFound => return Err(why),
-                    _ => {}
-                }
+            // few containers make groups below their own, and a list of the directory costs more than its removal
+            if remove_group(&directory).is_err() {
+                tree(&directory).iter().rev().try_for_each(|it| remove_group(it))?;
             }
         }
         Ok(())
@@ -138,9 +135,9 @@ impl Cgroups {
             return Ok(false);
         }
         fs::write(directory.join("devices.deny"), "a")?;
-        for rule in rules {
-            fs::write(directory.join("devices.allow"), rule.to_string())?;
-        }
+        let mut allowed = fs::OpenOptions::new().write(true).open(directory.join("devices.allow"))?;
+        // the kernel takes one rule at a time
+        rules.iter().try_for_each(|rule| allowed.write_all(rule.to_string().as_bytes()))?;
         Ok(true)
     }
 
@@ -225,21 +222,29 @@ fn enable_controllers(root: &Path, directory: &Path) -> io::Result<()> {
     Ok(())
 }
 
+/// Removes a group without others below it; one that is not there is no error.
+fn remove_group(directory: &Path) -> io::Result<()> {
+    step("remove a control group", directory);
+    match fs::remove_dir(directory) {
+        Err(why) if why.kind() != io::ErrorKind::NotFound => Err(why),
+        _ => Ok(()),
+    }
+}
+
 /// A group of version 1 takes no process before it has CPUs and memory nodes.
 fn inherit_cpuset(base: &Path, directory: &Path) -> io::Result<()> {
-    let inside = directory.strip_prefix(base).map_err(io::Error::other)?;
-    let mut current = base.to_owned();
-    for component in inside.components() {
-        let parent = current.clone();
-        current.push(component);
-        for file in ["cpuset.cpus", "cpuset.mems"] {
-            let own = fs::read_to_string(current.join(file))?;
-            if own.trim().is_empty() {
-                fs::write(current.join(file), fs::read_to_string(parent.join(file))?.trim())?;
-            }
-        }
-    }
-    Ok(())
+    ["cpuset.cpus", "cpuset.mems"].iter().try_for_each(|file| inherited(base, directory, file).map(drop))
+}
+
+/// The value of a group, which gets that of the next group above it that has one. Above a group with a value all have one.
+fn inherited(base: &Path, directory: &Path, file: &str) -> io::Result<String> {
+    let path = directory.join(file);
+    let own = fs::read_to_string(&path)?;
+    let parent = directory.parent().filter(|_| directory != base && own.trim().is_empty());
+    let Some(parent) = parent else { return Ok(own) };
+    let value = inherited(base, parent, file)?;
+    fs::write(&path, value.trim())?;
+    Ok(value)
 }
 
 type FileValue = (&'static str, String, String);
@@ -458,15 +463,24 @@ mod tests {
         assert_eq!(legacy.controllers, ["cpu", "cpuset", "memory"]);
         fs::write(folder.path().join("cpuset/cpuset.cpus"), "0-1\n").unwrap();
         fs::write(folder.path().join("cpuset/cpuset.mems"), "0\n").unwrap();
-        fs::create_dir(folder.path().join("cpuset/a")).unwrap();
-        fs::write(folder.path().join("cpuset/a/cpuset.cpus"), "\n").unwrap();
-        fs::write(folder.path().join("cpuset/a/cpuset.mems"), "0").unwrap();
-        assert_eq!(legacy.create("/a").unwrap().len(), 3);
-        assert_eq!(fs::read_to_string(folder.path().join("cpuset/a/cpuset.cpus")).unwrap(), "0-1");
-        legacy.apply("/a", &resources()).unwrap();
+        // the group of a pod has its nodes, and none of the groups has CPUs
+        fs::create_dir_all(folder.path().join("cpuset/pod/a")).unwrap();
+        for (file, value) in [
+            ("pod/cpuset.cpus", "\n"),
+            ("pod/cpuset.mems", "1\n"),
+            ("pod/a/cpuset.cpus", "\n"),
+            ("pod/a/cpuset.mems", "\n"),
+        ] {
+            fs::write(folder.path().join("cpuset").join(file), value).unwrap();
+        }
+        assert_eq!(legacy.create("/pod/a").unwrap().len(), 3);
+        let value = |file: &str| fs::read_to_string(folder.path().join("cpuset/pod").join(file)).unwrap();
+        assert_eq!((&*value("a/cpuset.cpus"), &*value("a/cpuset.mems")), ("0-1", "1"));
+        assert_eq!((&*value("cpuset.cpus"), &*value("cpuset.mems")), ("0-1", "1\n"));
+        legacy.apply("/pod/a", &resources()).unwrap();
         let read = |file: &str| fs::read_to_string(folder.path().join(file)).unwrap();
         assert_eq!(
-            (&*read("cpu/a/cpu.shares"), &*read("memory/a/memory.limit_in_bytes")),
+            (&*read("cpu/pod/a/cpu.shares"), &*read("memory/pod/a/memory.limit_in_bytes")),
             ("1024", "1048576")
         );
     }

@@ -208,8 +208,12 @@ impl State {
 
     pub fn list_sandboxes(&self, uid: Option<&str>) -> Vec<SandboxInfo> {
         let all: Vec<_> = self.sandboxes.lock().values().cloned().collect();
-        let infos = all.iter().map(|it| sandbox_info(&it.record.lock()));
-        infos.filter(|it| uid.is_none_or(|uid| it.uid == uid)).collect()
+        let is_of_pod = |record: &SandboxRecord| uid.is_none_or(|uid| record.config.uid == uid);
+        let info = |sandbox: &Arc<Sandbox>| {
+            let record = sandbox.record.lock();
+            is_of_pod(&record).then(|| sandbox_info(&record))
+        };
+        all.iter().filter_map(info).collect()
     }
 
     pub fn sandbox_stats(&self) -> Vec<SandboxStats> {
