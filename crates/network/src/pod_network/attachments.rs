@@ -131,8 +131,10 @@ impl Attachments {
                 "hostPorts": ports(it),
             })
         });
-        let content = json!({"attachments": attachments.collect::<Vec<_>>(), "last": texts(&self.last)});
-        format!("{content:#}\n").into_bytes()
+        // each pod writes all of it: a line for each attachment is enough for readers
+        let lines: Vec<_> = attachments.map(|it| it.to_string()).collect();
+        let last = json!(texts(&self.last));
+        format!("{{\"attachments\": [\n{}\n], \"last\": {last}}}\n", lines.join(",\n")).into_bytes()
     }
 
     fn decode(bytes: &[u8]) -> Option<Self> {
