@@ -25,8 +25,9 @@ pub fn export(
     let (mut manifests, mut docker) = (Vec::new(), Vec::new());
     for image in images {
         let name = ImageReference::parse(image)?.to_string();
-        let record = store.records.list()?.into_iter().find(|it| it.name == name);
-        let target = record.ok_or_else(|| ImageError::NotFound(format!("image {name}")))?.target;
+        let records = store.records.list()?;
+        let record = records.iter().find(|it| it.name == name);
+        let target = record.ok_or_else(|| ImageError::NotFound(format!("image {name}")))?.target.clone();
         let (mut descriptor, manifest) = store.manifest(&target)?;
         archive.manifest(&descriptor, &manifest)?;
         descriptor.annotations.insert("io.containerd.image.name".to_owned(), name.clone());

@@ -6,12 +6,14 @@
 use super::error::ImageError;
 use super::manifest::Descriptor;
 use crate::steps::step;
+use parking_lot::Mutex;
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 use std::fs::{File, OpenOptions};
-use std::io;
-use std::os::unix::fs::OpenOptionsExt;
+use std::io::{self, Read};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// A name and the manifest or index that it names.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -21,24 +23,62 @@ pub struct ImageRecord {
 }
 
 /// See the module.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct ImageRecords {
     file: PathBuf,
     lock: PathBuf,
+    /// What the file had when it was read last: every container that is made looks for its image.
+    read: Mutex<Option<(FileState, Arc<[ImageRecord]>)>>,
+}
+
+/// What a replaced file has another of: the number, or one of the times of one whose number was used again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct FileState {
+    inode: u64,
+    size: u64,
+    modified: (i64, i64),
+    changed: (i64, i64),
+}
+
+impl FileState {
+    fn of(file: &std::fs::Metadata) -> Self {
+        FileState {
+            inode: file.ino(),
+            size: file.size(),
+            modified: (file.mtime(), file.mtime_nsec()),
+            changed: (file.ctime(), file.ctime_nsec()),
+        }
+    }
 }
 
 impl ImageRecords {
     pub fn open(root: &Path) -> Self {
-        ImageRecords { file: root.join("images.json"), lock: root.join("images.lock") }
+        ImageRecords {
+            file: root.join("images.json"),
+            lock: root.join("images.lock"),
+            read: Mutex::default(),
+        }
     }
 
-    pub fn list(&self) -> Result<Vec<ImageRecord>, ImageError> {
-        match std::fs::read(&self.file) {
-            Ok(text) => serde_json::from_slice(&text)
-                .map_err(|why| ImageError::Invalid(format!("{}: {why}", self.file.display()))),
-            Err(why) if why.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
-            Err(why) => Err(ImageError::at(&self.file)(why)),
+    pub fn list(&self) -> Result<Arc<[ImageRecord]>, ImageError> {
+        let named = match std::fs::metadata(&self.file) {
+            Ok(file) => FileState::of(&file),
+            Err(why) if why.kind() == io::ErrorKind::NotFound => return Ok(Arc::default()),
+            Err(why) => return Err(ImageError::at(&self.file)(why)),
+        };
+        if let Some((_, records)) = self.read.lock().as_ref().filter(|(state, _)| *state == named) {
+            return Ok(records.clone());
         }
+        let mut file = File::open(&self.file).map_err(ImageError::at(&self.file))?;
+        // by now it may be another one
+        let state = FileState::of(&file.metadata().map_err(ImageError::at(&self.file))?);
+        let mut text = Vec::new();
+        file.read_to_end(&mut text).map_err(ImageError::at(&self.file))?;
+        let records: Arc<[ImageRecord]> = serde_json::from_slice::<Vec<_>>(&text)
+            .map_err(|why| ImageError::Invalid(format!("{}: {why}", self.file.display())))?
+            .into();
+        *self.read.lock() = Some((state, records.clone()));
+        Ok(records)
     }
 
     /// Sets names; a name that exists gets the new target.
@@ -55,7 +95,9 @@ impl ImageRecords {
 
     fn change(&self, change: impl FnOnce(&mut Vec<ImageRecord>)) -> Result<(), ImageError> {
         let _lock = lock(&self.lock, FlockOperation::LockExclusive).map_err(ImageError::at(&self.lock))?;
-        let mut records = self.list()?;
+        // times are as coarse as the kernel's ticks, and what is written must be what is there
+        *self.read.lock() = None;
+        let mut records = self.list()?.to_vec();
         change(&mut records);
         records.sort_by(|one, two| one.name.cmp(&two.name));
         let text = serde_json::to_vec_pretty(&records).map_err(|why| ImageError::Invalid(why.to_string()))?;
@@ -88,9 +130,16 @@ mod tests {
         assert!(records.list().unwrap().is_empty());
         records.set(&[record("b:1", b"1"), record("a:1", b"1")]).unwrap();
         records.set(&[record("a:1", b"2")]).unwrap();
-        assert_eq!(records.list().unwrap(), [record("a:1", b"2"), record("b:1", b"1")]);
-        records.remove(&["a:1".to_owned(), "missing".to_owned()]).unwrap();
-        assert_eq!(records.list().unwrap(), [record("b:1", b"1")]);
+        assert_eq!(records.list().unwrap()[..], [record("a:1", b"2"), record("b:1", b"1")]);
+        // another process, which sees each change of this one
+        let other = ImageRecords::open(folder.path());
+        for _ in 0..3 {
+            records.remove(&["a:1".to_owned(), "missing".to_owned()]).unwrap();
+            assert_eq!(other.list().unwrap()[..], [record("b:1", b"1")]);
+            records.set(&[record("a:1", b"3")]).unwrap();
+            assert_eq!(other.list().unwrap()[..], [record("a:1", b"3"), record("b:1", b"1")]);
+            assert!(Arc::ptr_eq(&other.list().unwrap(), &other.list().unwrap()), "it is read once");
+        }
         std::fs::write(folder.path().join("images.json"), "{").unwrap();
         assert!(records.list().is_err() && records.set(&[]).is_err());
     }

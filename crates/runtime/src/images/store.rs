@@ -87,7 +87,7 @@ impl ImageStore {
     /// All images, by id.
     pub fn list(&self) -> Result<Vec<Image>, ImageError> {
         let mut images: BTreeMap<Digest, Image> = BTreeMap::new();
-        for record in self.records.list()? {
+        for record in self.records.list()?.iter().cloned() {
             // an image with missing content can be pulled again
             let Ok(parsed) = self.parse(&record.target) else { continue };
             let id = parsed.manifest.config.digest.clone();
@@ -205,7 +205,7 @@ impl ImageStore {
     fn collect_alone(&self, used_layers: impl UsedLayers) -> Result<u64, ImageError> {
         let mut content = BTreeSet::new();
         let mut layers = used_layers().map_err(ImageError::during("read which layers are in use"))?;
-        for record in self.records.list()? {
+        for record in self.records.list()?.iter() {
             self.mark(&record.target, &mut content, INDEX_DEPTH);
             if let Ok(parsed) = self.parse(&record.target) {
                 layers.extend(parsed.config.chain_ids());
