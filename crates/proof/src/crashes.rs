@@ -75,7 +75,7 @@ async fn run_in(plan: &Plan, server: &mut ServerProcess) -> anyhow::Result<Repor
 
 /// Kills some starts of a server before it is ready: none mostly, one or more now and then.
 pub(crate) async fn kill_starts(server: &mut ServerProcess, random: &World) -> anyhow::Result<()> {
-    while env::random_u64(random) % 3 == 0 {
+    while env::random_u64(random).is_multiple_of(3) {
         kill_start(server, random).await?;
     }
     Ok(())
