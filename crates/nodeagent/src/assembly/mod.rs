@@ -52,7 +52,7 @@ use crate::filesystem::LinuxFilesystem;
 use crate::iptables::{IptablesChains, IptablesProgram};
 use crate::node::kernel_settings;
 use crate::node::{LeaseRenewal, Machine, MachineAddresses, NodeReporter, ReporterDeps};
-use crate::objects::cache::{ObjectCache, Strategy};
+use crate::objects::cache::{CacheOptions, ObjectCache, Strategy};
 use crate::pod::events::PodEvents;
 use crate::pod::workers::PodWorkers;
 use crate::pod_setup::MachineSetup;
@@ -145,17 +145,19 @@ pub async fn run(parts: Parts) -> Result<(), StartError> {
     let workers: Arc<OnceLock<Arc<PodWorkers>>> = Arc::default();
     let changed = workers.clone();
     let strategy = settings::strategy(configuration);
-    let objects = Arc::new(ObjectCache::new(
-        client.clone(),
-        world.clone(),
+    let objects = Arc::new(ObjectCache::new(CacheOptions {
+        client: client.clone(),
+        world: world.clone(),
         strategy,
-        Some(factory.informer::<Service>()),
-        Arc::new(move |uid| {
+        services: Some(factory.informer::<Service>()),
+        node: handle.node.clone(),
+        ttl_annotation: names.well_known_under("node.alpha", "ttl"),
+        listener: Arc::new(move |uid| {
             if let Some(workers) = changed.get() {
                 workers.refresh(uid);
             }
         }),
-    ));
+    }));
     let volumes = VolumeManager::new(&root_dir, Arc::new(LinuxFilesystem), objects.clone(), world.clone());
     volumes.set_allocatable(amounts.allocatable.clone());
     if strategy != Strategy::Watch {

@@ -3,7 +3,7 @@
 //! | strategy | a read answers |
 //! |---|---|
 //! | [`Strategy::Watch`] | from a watch of that one object, which lives as long as a registered pod refers to it |
-//! | [`Strategy::Cache`] | the last answer, for a minute at most |
+//! | [`Strategy::Cache`] | the last answer, for as many seconds as the node's annotation says, or a minute; longer while the server fails |
 //! | [`Strategy::Get`] | by a request |
 //!
 //! An object of a pod that is not registered is read by a request. An immutable object is read once.
@@ -12,7 +12,7 @@ use super::{ObjectError, ObjectRead, ObjectSource};
 use crate::objects::references::{Reference, ReferenceKind, references};
 use api::authentication::v1::{TokenRequest, TokenRequestSpec, TokenRequestStatus};
 use api::core::v1::{
-    ConfigMap, PersistentVolume, PersistentVolumeClaim, Pod, Secret, Service, ServiceAccount,
+    ConfigMap, Node, PersistentVolume, PersistentVolumeClaim, Pod, Secret, Service, ServiceAccount,
 };
 use api::{Kinded, Resource};
 use client::{Api, Client, Informer, InformerFactory, Key};
@@ -22,11 +22,12 @@ use parking_lot::Mutex;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::watch;
 
 /// How long a read waits for the first answer of a watch.
 const SYNC_TIMEOUT: Duration = Duration::from_secs(1);
-/// How long an answer is used by [`Strategy::Cache`].
-const TTL: Duration = Duration::from_secs(60);
+/// How long an answer is used by [`Strategy::Cache`], unless the node says it.
+const DEFAULT_TTL: Duration = Duration::from_secs(60);
 
 /// How changes of config maps and secrets are noticed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -40,13 +41,22 @@ pub enum Strategy {
 /// Called with the uid of a pod when an object that it refers to has changed.
 pub type ChangeListener = Arc<dyn Fn(&str) + Send + Sync>;
 
+/// What a cache is made from.
+pub struct CacheOptions {
+    pub client: Client,
+    pub world: World,
+    pub strategy: Strategy,
+    /// The informer of all services; `None` without an API server's services.
+    pub services: Option<Informer<Service>>,
+    pub node: watch::Receiver<Arc<Node>>,
+    /// The annotation of the node with the seconds for which [`Strategy::Cache`] uses an answer.
+    pub ttl_annotation: String,
+    pub listener: ChangeListener,
+}
+
 /// See the module.
 pub struct ObjectCache {
-    client: Client,
-    world: World,
-    strategy: Strategy,
-    services: Option<Informer<Service>>,
-    listener: ChangeListener,
+    options: CacheOptions,
     config_maps: Mutex<HashMap<Key, Entry<ConfigMap>>>,
     secrets: Mutex<HashMap<Key, Entry<Secret>>>,
     /// The references of registered pods, by uid.
@@ -113,20 +123,9 @@ enum Read<K> {
 }
 
 impl ObjectCache {
-    /// `services` is the informer of all services, `None` without an API server's services.
-    pub fn new(
-        client: Client,
-        world: World,
-        strategy: Strategy,
-        services: Option<Informer<Service>>,
-        listener: ChangeListener,
-    ) -> Self {
+    pub fn new(options: CacheOptions) -> Self {
         ObjectCache {
-            client,
-            world,
-            strategy,
-            services,
-            listener,
+            options,
             config_maps: Mutex::default(),
             secrets: Mutex::default(),
             pods: Mutex::default(),
@@ -189,10 +188,43 @@ impl ObjectCache {
         let object = match self.begin_read::<K>(&key) {
             Read::Answer(object) => return Ok(object),
             Read::Watch(informer) => self.await_watch(&informer, &key).await?,
-            Read::Request => Arc::new(Api::<K>::namespaced(&self.client, namespace).get(name).await?),
+            Read::Request => match Api::<K>::namespaced(&self.options.client, namespace).get(name).await {
+                Ok(object) => Arc::new(object),
+                Err(error) if error.is_not_found() => {
+                    self.forget::<K>(&key);
+                    return Err(error.into());
+                }
+                Err(error) => return self.last_answer::<K>(&key).ok_or_else(|| error.into()),
+            },
         };
         self.end_read(&key, &object);
         Ok(object)
+    }
+
+    /// How long an answer is used.
+    fn ttl(&self) -> Duration {
+        let node = self.options.node.borrow();
+        let seconds = node.metadata.annotations.get(&self.options.ttl_annotation);
+        let seconds = seconds.and_then(|it| it.parse::<i64>().ok());
+        // an answer is not used at all for a time that is negative
+        seconds.map_or(DEFAULT_TTL, |it| Duration::from_secs(u64::try_from(it).unwrap_or(0)))
+    }
+
+    /// An answer that is too old, for a server that does not give a newer one.
+    fn last_answer<K: Versioned>(&self, key: &Key) -> Option<Arc<K>> {
+        match &K::entries(self).lock().get(key)?.state {
+            State::Cached(object, _) => Some(object.clone()),
+            _ => None,
+        }
+    }
+
+    /// Forgets the answer about an object that is gone.
+    fn forget<K: Versioned>(&self, key: &Key) {
+        if let Some(entry) = K::entries(self).lock().get_mut(key)
+            && let State::Cached(..) = entry.state
+        {
+            entry.state = State::Unread;
+        }
     }
 
     fn begin_read<K: Versioned>(&self, key: &Key) -> Read<K> {
@@ -201,14 +233,14 @@ impl ObjectCache {
         match &entry.state {
             State::Immutable(object) => Read::Answer(object.clone()),
             State::Watched(watch) => Read::Watch(watch.informer.clone()),
-            State::Cached(object, at) if self.world.elapsed().saturating_sub(*at) < TTL => {
+            State::Cached(object, at) if self.options.world.elapsed().saturating_sub(*at) < self.ttl() => {
                 Read::Answer(object.clone())
             }
-            State::Unread if self.strategy == Strategy::Watch => {
-                let factory = InformerFactory::new(self.client.clone());
+            State::Unread if self.options.strategy == Strategy::Watch => {
+                let factory = InformerFactory::new(self.options.client.clone());
                 let selector = format!("metadata.name={}", key.name);
                 let informer = factory.informer_of::<K>(&key.namespace, &selector);
-                let (users, listener) = (entry.users.clone(), self.listener.clone());
+                let (users, listener) = (entry.users.clone(), self.options.listener.clone());
                 informer.listen(move |_| {
                     let users = users.lock().clone();
                     users.iter().for_each(|uid| listener(uid));
@@ -225,7 +257,7 @@ impl ObjectCache {
         informer: &Informer<K>,
         key: &Key,
     ) -> Result<Arc<K>, ObjectError> {
-        if env::timeout(&self.world, SYNC_TIMEOUT, informer.synced()).await.is_err() {
+        if env::timeout(&self.options.world, SYNC_TIMEOUT, informer.synced()).await.is_err() {
             let resource = K::RESOURCE;
             let message = format!("failed to sync {resource} cache: timed out waiting for the condition");
             return Err(ObjectError::Other(message));
@@ -240,8 +272,8 @@ impl ObjectCache {
         let Some(entry) = entries.get_mut(key) else { return };
         if object.is_immutable() {
             entry.state = State::Immutable(object.clone());
-        } else if self.strategy == Strategy::Cache {
-            entry.state = State::Cached(object.clone(), self.world.elapsed());
+        } else if self.options.strategy == Strategy::Cache {
+            entry.state = State::Cached(object.clone(), self.options.world.elapsed());
         }
     }
 }
@@ -256,18 +288,22 @@ impl ObjectSource for ObjectCache {
     }
 
     fn services(&self) -> Option<Vec<Arc<Service>>> {
-        match &self.services {
+        match &self.options.services {
             Some(services) => services.synced().now_or_never().map(|_| services.all()),
             None => Some(Vec::new()),
         }
     }
 
+    fn node(&self) -> Arc<Node> {
+        self.options.node.borrow().clone()
+    }
+
     fn claim<'a>(&'a self, namespace: &'a str, name: &'a str) -> ObjectRead<'a, PersistentVolumeClaim> {
-        async move { Ok(Api::namespaced(&self.client, namespace).get(name).await?) }.boxed()
+        async move { Ok(Api::namespaced(&self.options.client, namespace).get(name).await?) }.boxed()
     }
 
     fn volume<'a>(&'a self, name: &'a str) -> ObjectRead<'a, PersistentVolume> {
-        async move { Ok(Api::all(&self.client).get(name).await?) }.boxed()
+        async move { Ok(Api::all(&self.options.client).get(name).await?) }.boxed()
     }
 
     fn token<'a>(
@@ -279,10 +315,164 @@ impl ObjectSource for ObjectCache {
         async move {
             let (kind, api_version) = (TokenRequest::kind().name.to_string(), TokenRequest::api_version());
             let request = TokenRequest { kind, api_version, spec, ..TokenRequest::default() };
-            let accounts: Api<ServiceAccount> = Api::namespaced(&self.client, namespace);
+            let accounts: Api<ServiceAccount> = Api::namespaced(&self.options.client, namespace);
             let answer: TokenRequest = accounts.create_subresource(account, "token", &request).await?;
             Ok(answer.status)
         }
         .boxed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::objects::testing::object;
+    use crate::volumes::csi::testing::ObjectServer;
+    use env::Simulated;
+    use serde_json::json;
+
+    const PATH: &str = "/api/v1/namespaces/n/configmaps/m";
+    const TTL: &str = "node.alpha.kubernetes.io/ttl";
+
+    struct Fixture {
+        server: ObjectServer,
+        clock: Arc<Simulated>,
+        node: watch::Sender<Arc<Node>>,
+        cache: ObjectCache,
+    }
+
+    impl Fixture {
+        fn new(strategy: Strategy) -> Self {
+            let (server, clock) = (ObjectServer::default(), Simulated::new(0, 1));
+            let (node, receiver) = watch::channel(Arc::default());
+            let cache = ObjectCache::new(CacheOptions {
+                client: server.client(),
+                world: clock.clone(),
+                strategy,
+                services: None,
+                node: receiver,
+                ttl_annotation: TTL.to_owned(),
+                listener: Arc::new(|_: &str| {}),
+            });
+            let fixture = Fixture { server, clock, node, cache };
+            fixture.cache.register(&fixture.pod("u"));
+            fixture
+        }
+
+        fn pod(&self, uid: &str) -> Pod {
+            object(&format!(
+                r#"{{"metadata":{{"name":"p","namespace":"n","uid":"{uid}"}},
+                    "spec":{{"volumes":[{{"name":"v","configMap":{{"name":"m"}}}}]}}}}"#
+            ))
+        }
+
+        fn set_ttl(&self, seconds: &str) {
+            let node = format!(r#"{{"metadata":{{"annotations":{{"{TTL}":"{seconds}"}}}}}}"#);
+            self.node.send_replace(Arc::new(object(&node)));
+        }
+
+        /// Writes a new state of the config map.
+        fn put(&self, text: &str) {
+            self.server.put(PATH, json!({"metadata":{"name":"m","namespace":"n"},"data":{"k":text}}));
+        }
+
+        async fn read(&self) -> Result<String, ObjectError> {
+            Ok(self.cache.config_map("n", "m").await?.data["k"].clone())
+        }
+
+        async fn check(&self, expected: &str) {
+            assert_eq!(self.read().await.unwrap(), expected);
+        }
+
+        fn pass(&self, seconds: u64) {
+            self.clock.advance(Duration::from_secs(seconds));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_cached_config_map_is_as_old_as_the_annotation_of_the_node_says() {
+        let fixture = Fixture::new(Strategy::Cache);
+        fixture.put("1");
+        fixture.check("1").await;
+        fixture.put("2");
+        // without the annotation, a minute
+        fixture.pass(59);
+        fixture.check("1").await;
+        fixture.pass(1);
+        fixture.check("2").await;
+        fixture.set_ttl("300");
+        fixture.put("3");
+        fixture.pass(299);
+        fixture.check("2").await;
+        fixture.pass(1);
+        fixture.check("3").await;
+        for now in ["0", "-1"] {
+            fixture.set_ttl(now);
+            fixture.put(now);
+            fixture.check(now).await;
+        }
+        fixture.set_ttl("soon");
+        fixture.put("4");
+        fixture.check("-1").await;
+    }
+
+    #[tokio::test]
+    async fn a_cached_config_map_is_read_anew_for_a_new_pod() {
+        let fixture = Fixture::new(Strategy::Cache);
+        fixture.put("1");
+        fixture.check("1").await;
+        fixture.put("2");
+        fixture.check("1").await;
+        fixture.cache.register(&fixture.pod("w"));
+        fixture.check("2").await;
+        // no pod refers to it any more
+        fixture.put("3");
+        fixture.cache.unregister("u");
+        fixture.check("2").await;
+        fixture.cache.unregister("w");
+        fixture.check("3").await;
+    }
+
+    #[tokio::test]
+    async fn a_cached_config_map_outlives_a_server_that_fails() {
+        let fixture = Fixture::new(Strategy::Cache);
+        fixture.put("1");
+        fixture.check("1").await;
+        fixture.pass(60);
+        fixture.server.fail(true);
+        fixture.check("1").await;
+        fixture.server.fail(false);
+        fixture.put("2");
+        fixture.check("2").await;
+        // one that is gone is gone
+        fixture.pass(60);
+        fixture.server.remove(PATH);
+        assert!(fixture.read().await.unwrap_err().is_not_found());
+        fixture.server.fail(true);
+        assert!(!fixture.read().await.unwrap_err().is_not_found());
+    }
+
+    #[tokio::test]
+    async fn an_immutable_config_map_is_read_once() {
+        for strategy in [Strategy::Cache, Strategy::Get] {
+            let fixture = Fixture::new(strategy);
+            let metadata = json!({"name":"m","namespace":"n"});
+            fixture.server.put(PATH, json!({"metadata":metadata,"immutable":true,"data":{"k":"1"}}));
+            fixture.check("1").await;
+            fixture.server.remove(PATH);
+            fixture.pass(3600);
+            fixture.check("1").await;
+        }
+    }
+
+    #[tokio::test]
+    async fn a_config_map_is_read_each_time_by_the_strategy_get() {
+        let fixture = Fixture::new(Strategy::Get);
+        for text in ["1", "2"] {
+            fixture.put(text);
+            fixture.check(text).await;
+        }
+        fixture.server.fail(true);
+        assert!(!fixture.read().await.unwrap_err().is_not_found());
     }
 }

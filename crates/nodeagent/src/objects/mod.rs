@@ -9,7 +9,7 @@ pub mod references;
 pub mod testing;
 
 use api::authentication::v1::{TokenRequestSpec, TokenRequestStatus};
-use api::core::v1::{ConfigMap, PersistentVolume, PersistentVolumeClaim, Secret, Service};
+use api::core::v1::{ConfigMap, Node, PersistentVolume, PersistentVolumeClaim, Secret, Service};
 use futures_util::future::BoxFuture;
 use std::sync::Arc;
 
@@ -48,6 +48,8 @@ pub trait ObjectSource: Send + Sync + 'static {
     fn secret<'a>(&'a self, namespace: &'a str, name: &'a str) -> ObjectRead<'a, Arc<Secret>>;
     /// The services of all namespaces, or `None` if they were never read.
     fn services(&self) -> Option<Vec<Arc<Service>>>;
+    /// The node of the agent: as it was seen last, or as the agent registers it.
+    fn node(&self) -> Arc<Node>;
     fn claim<'a>(&'a self, namespace: &'a str, name: &'a str) -> ObjectRead<'a, PersistentVolumeClaim>;
     fn volume<'a>(&'a self, name: &'a str) -> ObjectRead<'a, PersistentVolume>;
     /// Requests a token of a service account.

@@ -2,7 +2,7 @@
 
 use super::{ObjectError, ObjectRead, ObjectSource};
 use api::authentication::v1::{TokenRequestSpec, TokenRequestStatus};
-use api::core::v1::{ConfigMap, PersistentVolume, PersistentVolumeClaim, Secret, Service};
+use api::core::v1::{ConfigMap, Node, PersistentVolume, PersistentVolumeClaim, Secret, Service};
 use api::{Json, Resource, Time, from_json};
 use futures_util::FutureExt;
 use parking_lot::Mutex;
@@ -15,6 +15,7 @@ pub struct FixedObjects {
     pub config_maps: Mutex<BTreeMap<(String, String), ConfigMap>>,
     pub secrets: Mutex<BTreeMap<(String, String), Secret>>,
     pub services: Vec<Arc<Service>>,
+    pub node: Mutex<Arc<Node>>,
     pub claims: Mutex<BTreeMap<(String, String), PersistentVolumeClaim>>,
     pub volumes: Mutex<BTreeMap<String, PersistentVolume>>,
     /// Counts the tokens; each is `token-<n>`.
@@ -65,6 +66,10 @@ impl ObjectSource for FixedObjects {
 
     fn services(&self) -> Option<Vec<Arc<Service>>> {
         Some(self.services.clone())
+    }
+
+    fn node(&self) -> Arc<Node> {
+        self.node.lock().clone()
     }
 
     fn claim<'a>(&'a self, namespace: &'a str, name: &'a str) -> ObjectRead<'a, PersistentVolumeClaim> {

@@ -5,7 +5,7 @@ use super::runtime_classes::RuntimeClasses;
 use crate::cgroups::{CgroupFiles, CgroupManager, CgroupOptions};
 use crate::container::NodeFacts;
 use crate::filesystem::testing::FakeFilesystem;
-use crate::objects::cache::{ObjectCache, Strategy};
+use crate::objects::cache::{CacheOptions, ObjectCache, Strategy};
 use crate::objects::testing::{FixedObjects, object};
 use crate::pod::testing::{TestNode, deleted, settle};
 use crate::pod_facts::ResourceList;
@@ -180,7 +180,15 @@ impl TestMachine {
         // the start of an agent may be killed, too
         let _ = cgroups.set_up(&ResourceList::new());
         let client = Client::new(NoServer);
-        let objects = ObjectCache::new(client, world.clone(), Strategy::Get, None, Arc::new(|_: &str| {}));
+        let objects = ObjectCache::new(CacheOptions {
+            client,
+            world: world.clone(),
+            strategy: Strategy::Get,
+            services: None,
+            node: watch::channel(Arc::default()).1,
+            ttl_annotation: String::new(),
+            listener: Arc::new(|_: &str| {}),
+        });
         let facts = NodeFacts {
             root_dir: self.path("root"),
             log_dir: self.path("log/pods"),

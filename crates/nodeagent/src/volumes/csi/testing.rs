@@ -33,6 +33,7 @@ use std::convert::Infallible;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use tokio::sync::watch;
 
@@ -443,6 +444,7 @@ impl StorageApi for FixedStorage {
 pub struct ObjectServer {
     objects: Arc<Mutex<BTreeMap<String, Value>>>,
     writes: Arc<Mutex<usize>>,
+    is_failing: Arc<AtomicBool>,
 }
 
 impl ObjectServer {
@@ -454,6 +456,15 @@ impl ObjectServer {
         self.objects.lock().insert(path.to_owned(), object);
     }
 
+    pub fn remove(&self, path: &str) {
+        self.objects.lock().remove(path);
+    }
+
+    /// Sets whether all requests fail.
+    pub fn fail(&self, is_failing: bool) {
+        self.is_failing.store(is_failing, Ordering::Release);
+    }
+
     pub fn object(&self, path: &str) -> Option<Value> {
         self.objects.lock().get(path).cloned()
     }
@@ -463,6 +474,9 @@ impl ObjectServer {
     }
 
     fn answer(&self, method: &str, path: &str, body: &[u8]) -> (u16, Value) {
+        if self.is_failing.load(Ordering::Acquire) {
+            return (403, json!({"status":"Failure","message":"no","reason":"Forbidden","code":403}));
+        }
         let sent: Value = serde_json::from_slice(body).unwrap_or_default();
         let mut objects = self.objects.lock();
         if method != "GET" {
