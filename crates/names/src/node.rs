@@ -45,6 +45,8 @@ pub const CSI_DIRECTORY: &str = "kubernetes.io~csi";
 pub const CSI_PLUGIN: &str = "kubernetes.io/csi";
 /// The directory of FlexVolume drivers below that of plugins.
 pub const FLEX_PLUGIN: &str = "kubernetes.io/flexvolume";
+/// The plugin of local volumes.
+pub const LOCAL_PLUGIN: &str = "kubernetes.io/local-volume";
 /// The annotation of a node with the ids that CSI drivers have for it.
 pub const CSI_NODE_ID: &str = "csi.volume.kubernetes.io/nodeid";
 /// The prefix of attributes that the agent adds to those of a volume.

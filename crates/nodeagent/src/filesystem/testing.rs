@@ -179,3 +179,26 @@ impl Filesystem for FakeFilesystem {
         Ok(self.mounts.lock().keys().filter(|point| point.starts_with(below)).cloned().collect())
     }
 }
+
+/// A new file of 16 MiB as a block device.
+pub struct LoopDevice(pub String);
+
+impl LoopDevice {
+    /// Makes the file and the device. The error says why there is none.
+    pub fn new(file: &Path) -> Result<Self, String> {
+        let made = std::fs::File::create(file).and_then(|it| it.set_len(16 << 20));
+        made.map_err(|why| why.to_string())?;
+        match std::process::Command::new("losetup").args(["-f", "--show"]).arg(file).output() {
+            Ok(output) if output.status.success() => {
+                Ok(LoopDevice(String::from_utf8_lossy(&output.stdout).trim().to_owned()))
+            }
+            other => Err(format!("there are no loop devices: {other:?}")),
+        }
+    }
+}
+
+impl Drop for LoopDevice {
+    fn drop(&mut self) {
+        let _ = std::process::Command::new("losetup").args(["-d", &self.0]).status();
+    }
+}

@@ -8,6 +8,9 @@
 //! | [`empty_dir`], [`host_path`], [`claims`] | the other types |
 //! | [`csi`] | volumes of CSI drivers |
 //! | [`flex`] | volumes of FlexVolume drivers |
+//! | [`local`] | volumes that are directories or devices of the node |
+//! | [`block_map`], [`format`] | devices for containers, and devices with filesystems |
+//! | [`node_affinity`] | the nodes that can reach a volume |
 //! | [`growth`] | volumes of either that grow |
 //! | [`attach_waiters`] | pods that wait for volumes of either to be attached |
 //! | [`ownership`] | `fsGroup` |
@@ -16,13 +19,17 @@
 
 pub mod atomic_writer;
 pub mod attach_waiters;
+pub mod block_map;
 pub mod claims;
 pub mod csi;
 pub mod empty_dir;
 pub mod flex;
+pub mod format;
 pub mod growth;
 pub mod host_path;
+pub mod local;
 pub mod mounts;
+pub mod node_affinity;
 pub mod ownership;
 pub mod payload;
 pub mod plugin;

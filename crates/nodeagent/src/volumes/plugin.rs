@@ -2,19 +2,21 @@
 
 use super::atomic_writer::write_payload;
 use super::claims::{BoundVolume, bound_volume, claim_name};
+use super::csi::mount_error::{MountError, Operation};
 use super::csi::volume::CsiVolume;
 use super::empty_dir::{self, Medium};
 use super::flex::FlexVolume;
 use super::host_path;
+use super::local::LocalVolume;
 use super::mounts::MountedVolume;
+use super::node_affinity::check_node_affinity;
 use super::ownership::{ChangePolicy, set_group};
 use super::payload::{self, Payload, PayloadSources, fs_group};
 use crate::filesystem::Filesystem;
-use api::core::v1::{PersistentVolume, Pod, Volume};
+use api::core::v1::{Node, Pod, Volume};
 use client::csi_translation::{InTreePlugin, TranslationError, translate, translate_inline};
 use names::node::{
-    CONFIG_MAP_PLUGIN, DOWNWARD_API_PLUGIN, EMPTY_DIR_PLUGIN, LOCAL_VOLUME_PLUGIN, PROJECTED_PLUGIN,
-    SECRET_PLUGIN,
+    CONFIG_MAP_PLUGIN, DOWNWARD_API_PLUGIN, EMPTY_DIR_PLUGIN, PROJECTED_PLUGIN, SECRET_PLUGIN,
 };
 use outbound::io_text;
 use std::io;
@@ -26,8 +28,6 @@ const PLUGINS: &str = "plugins";
 const READY: &str = "ready";
 const MARK_DIR_MODE: u32 = 0o750;
 const MARK_MODE: u32 = 0o644;
-/// The mode of a new directory at which a volume is mounted, less the mask of the process.
-const NEW_MODE: u32 = 0o777;
 
 /// A volume whose source has been read.
 #[derive(Debug, Clone, PartialEq)]
@@ -47,8 +47,6 @@ pub enum Step {
     EmptyDir { path: PathBuf, medium: Medium, group: Option<u32>, mark: PathBuf },
     /// A path of the node.
     HostPath { path: String, kind: String, is_readonly: bool },
-    /// A local volume, mounted at a directory of the pod.
-    Local { path: PathBuf, source: String, is_readonly: bool, group: Option<(u32, ChangePolicy)> },
 }
 
 /// What is to be done for a volume whose source has been read.
@@ -56,6 +54,8 @@ pub enum Step {
 pub enum PlannedVolume {
     /// The agent does it on this machine.
     Machine(VolumePlan),
+    /// The agent does it, with programs for devices.
+    Local(Box<LocalVolume>),
     /// A driver does it.
     Csi(Box<CsiVolume>),
     /// A program does it.
@@ -63,12 +63,14 @@ pub enum PlannedVolume {
 }
 
 /// Why a volume has no plan.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum PlanError {
     /// The volume cannot be identified; the error concerns the whole pod.
     Pod(String),
     /// The source of the volume cannot be read: the name in messages, and the error.
     Volume(String, String),
+    /// The volume cannot be mounted on this node.
+    Mount(MountError),
 }
 
 /// Reads the source of a volume. `directory` is the directory of volumes in the pod's. Volumes of the in-tree plugins for
@@ -89,7 +91,7 @@ pub async fn plan(
         {
             bound.volume = translated.map_err(untranslated)?;
         }
-        return plan_bound(pod, volume, bound, directory);
+        return plan_bound(pod, volume, bound, &sources.objects.node());
     }
     if InTreePlugin::of_inline(volume).is_some_and(&is_migrated)
         && let Some(translated) = translate_inline(volume, &pod.metadata.namespace)
@@ -152,32 +154,37 @@ fn plan_bound(
     pod: &Pod,
     volume: &Volume,
     bound: BoundVolume,
-    directory: &Path,
+    node: &Node,
 ) -> Result<PlannedVolume, PlanError> {
     if bound.volume.spec.csi.is_some() {
         let BoundVolume { volume: persistent, claim, is_readonly } = bound;
         let csi = CsiVolume::bound(&volume.name, persistent, claim, is_readonly);
         return csi.map(|it| PlannedVolume::Csi(Box::new(it))).ok_or_else(|| unsupported(&volume.name));
     }
-    if bound.volume.spec.volume_mode.as_deref() == Some("Block") {
-        return Err(unsupported(&bound.volume.metadata.name));
-    }
-    if let Some(it) = &bound.volume.spec.flex_volume {
+    let BoundVolume { volume: persistent, is_readonly, .. } = &bound;
+    let is_block = persistent.spec.volume_mode.as_deref() == Some("Block");
+    let spec = &persistent.spec;
+    if let (Some(it), false) = (&spec.flex_volume, is_block) {
         return Ok(PlannedVolume::Flex(Box::new(FlexVolume::bound(pod, &volume.name, it, &bound))));
     }
-    let BoundVolume { volume: PersistentVolume { metadata, spec, .. }, is_readonly, .. } = bound;
-    let step = match (spec.host_path, spec.local) {
-        (Some(it), _) => {
-            Step::HostPath { path: it.path.clone(), kind: it.type_.clone().unwrap_or_default(), is_readonly }
-        }
-        (None, Some(it)) => {
-            let path = directory.join(LOCAL_VOLUME_PLUGIN).join(&metadata.name);
-            let group = fs_group(pod).filter(|_| !is_readonly).map(|group| (group, ChangePolicy::of(pod)));
-            Step::Local { path, source: it.path.clone(), is_readonly, group }
-        }
-        (None, None) => return Err(unsupported(&metadata.name)),
+    let message_name = persistent.metadata.name.clone();
+    let on_this_node = || {
+        let checked = check_node_affinity(persistent, node);
+        let operation = Operation::NodeAffinity;
+        checked.map_err(|why| PlanError::Mount(MountError::failed(operation, is_block, &message_name, why)))
     };
-    Ok(PlannedVolume::Machine(VolumePlan { name: volume.name.clone(), message_name: metadata.name, step }))
+    if let Some(it) = &spec.local {
+        on_this_node()?;
+        let local = LocalVolume::new(pod, &volume.name, persistent, it, *is_readonly);
+        return Ok(PlannedVolume::Local(Box::new(local)));
+    }
+    let Some(it) = spec.host_path.as_ref().filter(|_| !is_block) else {
+        return Err(unsupported(&message_name));
+    };
+    on_this_node()?;
+    let kind = it.type_.clone().unwrap_or_default();
+    let step = Step::HostPath { path: it.path.clone(), kind, is_readonly: *is_readonly };
+    Ok(PlannedVolume::Machine(VolumePlan { name: volume.name.clone(), message_name, step }))
 }
 
 impl VolumePlan {
@@ -188,9 +195,6 @@ impl VolumePlan {
             Step::EmptyDir { path, .. } => MountedVolume::new(path.clone(), false, true),
             Step::HostPath { path, is_readonly, .. } => {
                 MountedVolume::new(PathBuf::from(path), *is_readonly, false)
-            }
-            Step::Local { path, is_readonly, .. } => {
-                MountedVolume::new(path.clone(), *is_readonly, !is_readonly)
             }
         }
     }
@@ -207,16 +211,6 @@ impl VolumePlan {
             }
             Step::EmptyDir { path, medium, group, mark } => {
                 set_up_empty_dir(path, *medium, *group, mark, filesystem)
-                    .map_err(|error| failed(io_text(&error)))
-            }
-            Step::Local { path, source, is_readonly, group } => {
-                if std::fs::metadata(source).is_err() {
-                    return Err(format!(
-                        "MountVolume.NewMounter initialization failed for volume {name:?} : path {source:?} does not \
-                         exist"
-                    ));
-                }
-                set_up_local(path, Path::new(source), *is_readonly, *group, filesystem)
                     .map_err(|error| failed(io_text(&error)))
             }
         }
@@ -258,22 +252,4 @@ fn set_up_empty_dir(
         filesystem.create_dir_all(parent, MARK_DIR_MODE)?;
     }
     filesystem.create_file(mark, MARK_MODE)
-}
-
-fn set_up_local(
-    path: &Path,
-    source: &Path,
-    is_readonly: bool,
-    group: Option<(u32, ChangePolicy)>,
-    filesystem: &dyn Filesystem,
-) -> io::Result<()> {
-    filesystem.create_dir_all(path, NEW_MODE)?;
-    if filesystem.is_mount_point(path)? {
-        return Ok(());
-    }
-    filesystem.bind(source, path, is_readonly)?;
-    match group {
-        Some((group, policy)) => set_group(path, group, false, policy, filesystem),
-        None => Ok(()),
-    }
 }

@@ -8,6 +8,7 @@ use super::csi::mount_error::MountError;
 use super::csi::{CsiOutcome, CsiVolume, CsiVolumes};
 use super::empty_dir::usage;
 use super::flex::{self, FlexVolume, FlexVolumes};
+use super::local::{LocalVolume, LocalVolumes};
 use super::mounts::{MountedVolume, PodMounts};
 use super::payload::PayloadSources;
 use super::plugin::{PlanError, PlannedVolume, VolumePlan, plan, unsupported};
@@ -78,6 +79,7 @@ struct Shared {
     pods: Mutex<HashMap<String, PodVolumes>>,
     csi: OnceLock<Arc<CsiVolumes>>,
     flex: OnceLock<Arc<FlexVolumes>>,
+    local: LocalVolumes,
 }
 
 /// The volumes of a pod that are there, and the failures of the others.
@@ -96,6 +98,7 @@ struct PodVolumes {
     checked_at: Option<Duration>,
 }
 
+type LocalOutcome = Result<MountedVolume, MountError>;
 /// The result of a program's mount, with events.
 type FlexOutcome = Result<(MountedVolume, Vec<Note>), MountError>;
 
@@ -109,6 +112,7 @@ impl VolumeManager {
     ) -> Self {
         let shared = Shared {
             root: root.to_owned(),
+            local: LocalVolumes::new(root, filesystem.clone()),
             filesystem,
             objects,
             tokens: TokenCache::new(world.clone()),
@@ -157,7 +161,7 @@ impl VolumeManager {
         let uid = &pod.metadata.uid;
         let used = used_volumes(pod);
         let done = self.settled_volumes(uid);
-        let (mut plans, mut csi, mut flex) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut plans, mut local, mut csi, mut flex) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         let mut failures = Failures::default();
         for volume in pod.spec.volumes.iter().filter(|it| used.contains(&*it.name)) {
             if done.contains(&volume.name) && !is_refreshed(volume) {
@@ -165,6 +169,7 @@ impl VolumeManager {
             }
             match self.plan(pod, volume).await {
                 Ok(PlannedVolume::Machine(plan)) => plans.push(plan),
+                Ok(PlannedVolume::Local(planned)) => local.push(*planned),
                 Ok(PlannedVolume::Csi(planned)) if self.csi().is_some() => csi.push(*planned),
                 Ok(PlannedVolume::Csi(planned)) => {
                     failures.add(&volume.name, unsupported(&planned.spec_name))
@@ -176,8 +181,12 @@ impl VolumeManager {
                 Err(error) => failures.add(&volume.name, error),
             }
         }
-        let (mounted, of_drivers, of_programs) =
-            tokio::join!(self.execute(plans), self.mount_csi(pod, csi), self.mount_flex(pod, flex));
+        let (mounted, of_node, of_drivers, of_programs) = tokio::join!(
+            self.execute(plans),
+            self.mount_local(uid, local),
+            self.mount_csi(pod, csi),
+            self.mount_flex(pod, flex)
+        );
         let mut pods = shared.pods.lock();
         let state = pods.entry(uid.clone()).or_default();
         for (plan, result) in mounted {
@@ -186,9 +195,15 @@ impl VolumeManager {
                 Err(message) => failures.notes.push(Note::warning(FAILED_MOUNT, message)),
             }
         }
+        for (name, outcome) in of_node {
+            match outcome {
+                Ok(mount) => drop(state.mounts.insert(name, mount)),
+                Err(error) => failures.mount(error),
+            }
+        }
         let mut notes = Vec::new();
         for (volume, outcome) in of_programs {
-            if volume.is_claimed {
+            if volume.persistent.is_some() {
                 state.watch(&volume.name, shared.world.elapsed());
             }
             match outcome {
@@ -196,8 +211,7 @@ impl VolumeManager {
                     notes.extend(events);
                     state.mounts.insert(volume.name, mount);
                 }
-                Err(MountError::Waiting) => {}
-                Err(MountError::Failed(note)) => failures.notes.push(note),
+                Err(error) => failures.mount(error),
             }
         }
         for (name, mount, outcome) in of_drivers {
@@ -207,8 +221,7 @@ impl VolumeManager {
                     notes.extend(events);
                     state.mounts.insert(name, mount);
                 }
-                Err(MountError::Waiting) => {}
-                Err(MountError::Failed(note)) => failures.notes.push(note),
+                Err(error) => failures.mount(error),
             }
         }
         // a volume that was there stays usable when its files cannot be brought up to date
@@ -238,6 +251,15 @@ impl VolumeManager {
         let is_checked = state.checked_at.is_some_and(|at| now.saturating_sub(at) < DRIVER_PERIOD);
         let mounted = state.mounts.keys();
         mounted.filter(|name| is_checked || !state.watched.contains(*name)).cloned().collect()
+    }
+
+    /// Mounts local volumes of a pod, all at once.
+    async fn mount_local(&self, uid: &str, volumes: Vec<LocalVolume>) -> Vec<(String, LocalOutcome)> {
+        let mounts = volumes.into_iter().map(|volume| async move {
+            let outcome = self.shared.local.mount(uid, &volume).await;
+            (volume.name, outcome)
+        });
+        join_all(mounts).await
     }
 
     /// Has drivers mount volumes of a pod, all at once.
@@ -336,9 +358,11 @@ impl VolumeManager {
         if let Some(flex) = self.shared.flex.get() {
             flex.unmount_all(&directory.join(VOLUMES)).await?;
         }
+        self.shared.local.unmap_pod(uid).await?;
         let shared = self.shared.clone();
         let work = move || remove_volumes(&directory, &*shared.filesystem).map_err(|error| io_text(&error));
         tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(error.to_string()))?;
+        self.shared.local.remove_unused().await;
         if let Some(flex) = self.shared.flex.get() {
             flex.leave(uid);
             flex.remove_unused().await;
@@ -358,6 +382,7 @@ impl VolumeManager {
 
     /// Takes the volumes from the node that no pod uses any more.
     pub async fn remove_unused(&self) {
+        self.shared.local.remove_unused().await;
         if let Some(csi) = self.csi() {
             csi.remove_unused().await;
         }
@@ -411,11 +436,19 @@ impl Failures {
     fn add(&mut self, volume: &str, error: PlanError) {
         match error {
             PlanError::Pod(error) => self.pod.push(error),
+            PlanError::Mount(error) => self.mount(error),
             PlanError::Volume(name, error) => {
                 let name = if name.is_empty() { volume } else { &name };
                 let message = format!("MountVolume.SetUp failed for volume {name:?} : {error}");
                 self.notes.push(Note::warning(FAILED_MOUNT, message));
             }
+        }
+    }
+
+    fn mount(&mut self, error: MountError) {
+        match error {
+            MountError::Waiting => {}
+            MountError::Failed(note) => self.notes.push(note),
         }
     }
 

@@ -4,13 +4,14 @@ use super::attach::is_attach_required;
 use super::csi_volumes::{CsiOutcome, CsiVolumes, MountedCsi};
 use super::mount_error::{MountError, Operation};
 use super::service::{Capabilities, NodeService};
-use super::unmount::{is_mounted, remove_mount};
+use super::unmount::remove_mount;
 use super::volume::CsiVolume;
 use super::volume_data::VolumeData;
+use crate::volumes::block_map::is_mounted;
+use crate::volumes::node_affinity::check_node_affinity;
 use crate::volumes::ownership::{ChangePolicy, set_group};
 use crate::volumes::payload::fs_group;
 use api::core::v1::Pod;
-use api::node_selector::NodeMatcher;
 use api::storage::v1::CSIDriver;
 use grpc::csi::{NodePublishVolumeRequest, NodeStageVolumeRequest};
 use names::node::CSI_PLUGIN;
@@ -20,7 +21,6 @@ use std::path::Path;
 use std::sync::Arc;
 
 const DIRECTORY_MODE: u32 = 0o750;
-const DEVICE_FILE_MODE: u32 = 0o640;
 const IN_USE: &str = "volume uses the ReadWriteOncePod access mode and is already in use by another pod";
 /// The policy of a driver that has none.
 const DEFAULT_GROUP_POLICY: &str = "ReadWriteOnceWithFSType";
@@ -117,13 +117,13 @@ impl CsiVolumes {
 
     /// A volume is used on the nodes only that can reach it.
     fn check_affinity(&self, volume: &CsiVolume) -> Result<(), MountError> {
-        let affinity = volume.persistent().and_then(|(it, _)| it.spec.node_affinity.as_ref());
-        let Some(required) = affinity.and_then(|it| it.required.as_deref()) else { return Ok(()) };
-        let node = self.options.api.node().ok_or(MountError::Waiting)?;
-        match NodeMatcher::new(required).matches(&node.metadata.name, &node.metadata.labels) {
-            true => Ok(()),
-            false => Err(volume.failed(Operation::NodeAffinity, "no matching NodeSelectorTerms")),
+        let Some((persistent, _)) = volume.persistent() else { return Ok(()) };
+        if persistent.spec.node_affinity.is_none() {
+            return Ok(());
         }
+        let node = self.options.api.node().ok_or(MountError::Waiting)?;
+        let checked = check_node_affinity(persistent, &node);
+        checked.map_err(|why| volume.failed(Operation::NodeAffinity, why))
     }
 
     /// Prepares a volume for all pods of the node, once.
@@ -324,23 +324,8 @@ impl CsiVolumes {
             volume_context: context,
         });
         answer.await.map_err(|why| volume.failed(Operation::Publish, why))?;
-        let map = self.paths.device_map(name);
-        let (file, links) = (map.join(uid), self.paths.devices_of_pod(uid));
-        let link = self.paths.device_link(uid, name);
-        let mapped = self.blocking(move |filesystem| {
-            filesystem.create_dir_all(&map, DIRECTORY_MODE)?;
-            filesystem.create_file(&file, DEVICE_FILE_MODE)?;
-            if !filesystem.is_mount_point(&file)? {
-                filesystem.bind(&published, &file, false)?;
-            }
-            filesystem.create_dir_all(&links, DIRECTORY_MODE)?;
-            match std::fs::read_link(&link) {
-                Ok(current) if current == published => return Ok(()),
-                Ok(_) => filesystem.remove_file(&link)?,
-                Err(_) => {}
-            }
-            filesystem.symlink(&published, &link)
-        });
+        let map = self.paths.block_map(uid, name);
+        let mapped = self.blocking(move |filesystem| map.map(&published, filesystem));
         mapped.await.map_err(|why| volume.failed(Operation::Map, io_text(&why)))
     }
 }

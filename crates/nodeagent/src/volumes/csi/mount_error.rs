@@ -7,6 +7,8 @@ use std::fmt::Display;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
     NodeAffinity,
+    /// The source of the volume is looked at.
+    Initialize,
     Attach,
     WaitForAttach,
     Stage,
@@ -23,6 +25,8 @@ impl Operation {
         match (self, is_block) {
             (Operation::NodeAffinity, false) => "MountVolume.NodeAffinity check failed",
             (Operation::NodeAffinity, true) => "MapVolume.NodeAffinity check failed",
+            (Operation::Initialize, false) => "MountVolume.NewMounter initialization failed",
+            (Operation::Initialize, true) => "MapVolume.EvalHostSymlinks failed",
             (Operation::Attach, _) => "AttachVolume.Attach failed",
             (Operation::WaitForAttach, false) => "MountVolume.WaitForAttach failed",
             (Operation::WaitForAttach, true) => "MapVolume.WaitForAttach failed",

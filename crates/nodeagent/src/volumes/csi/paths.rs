@@ -15,10 +15,10 @@
 
 use super::volume::{VolumeId, digest};
 use crate::container::node_facts::pod_dir;
+use crate::volumes::block_map::{BlockMap, DEVICES};
 use names::node::{CSI_DIRECTORY, CSI_PLUGIN};
 use std::path::{Path, PathBuf};
 
-pub const DEVICES: &str = "volumeDevices";
 const GLOBAL_MOUNT: &str = "globalmount";
 const MOUNT: &str = "mount";
 const STAGING: &str = "staging";
@@ -80,6 +80,11 @@ impl CsiPaths {
 
     pub fn device_link(&self, uid: &str, name: &str) -> PathBuf {
         self.devices_of_pod(uid).join(name)
+    }
+
+    /// Where the device of a volume is for a pod.
+    pub fn block_map(&self, uid: &str, name: &str) -> BlockMap {
+        BlockMap { file: self.device_map(name).join(uid), link: self.device_link(uid, name) }
     }
 
     /// The directories of block volumes, beside two others.

@@ -1,8 +1,9 @@
 //! The volumes that are on the node, read from their directories.
 
-use super::paths::{CsiPaths, DEVICES};
+use super::paths::CsiPaths;
 use super::volume_data::VolumeData;
 use super::volume_table::{VolumeEntry, VolumeTable};
+use crate::volumes::block_map::DEVICES;
 use std::path::Path;
 
 /// The names in a directory, sorted; none if it cannot be read.

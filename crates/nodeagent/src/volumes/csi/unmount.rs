@@ -3,11 +3,12 @@
 //! What a pod has is read from its directories, so that the way back does not depend on what this agent remembers.
 
 use super::csi_volumes::{CsiVolumes, OPERATION_WAIT};
-use super::paths::{CsiPaths, DEVICES};
+use super::paths::CsiPaths;
 use super::reconstruct::names_in;
 use super::volume::{VolumeId, digest};
 use super::volume_data::VolumeData;
 use crate::filesystem::{Filesystem, unless_absent};
+use crate::volumes::block_map::{DEVICES, is_mounted};
 use client::Backoff;
 use futures_util::FutureExt;
 use futures_util::future::join_all;
@@ -23,14 +24,6 @@ use std::time::Duration;
 
 /// Waits between attempts to unstage a volume.
 const RETRIES: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(122));
-
-/// Whether something is mounted at a path. A mount whose server has gone cannot be looked at, and is one.
-pub(super) fn is_mounted(path: &Path, filesystem: &dyn Filesystem) -> bool {
-    match filesystem.is_mount_point(path) {
-        Ok(is_mounted) => is_mounted,
-        Err(why) => !matches!(why.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory),
-    }
-}
 
 /// Ends a mount that the driver has left, and removes its directory and the one around it with the volume data.
 pub(super) fn remove_mount(path: &Path, filesystem: &dyn Filesystem) -> io::Result<()> {
@@ -127,14 +120,8 @@ impl CsiVolumes {
     }
 
     async fn unpublish_device(&self, uid: &str, name: &str) -> Result<(), String> {
-        let (link, file) = (self.paths.device_link(uid, name), self.paths.device_map(name).join(uid));
-        let unmapped = self.blocking(move |filesystem| {
-            unless_absent(filesystem.remove_file(&link))?;
-            if is_mounted(&file, filesystem) {
-                filesystem.unmount(&file)?;
-            }
-            unless_absent(filesystem.remove_file(&file))
-        });
+        let map = self.paths.block_map(uid, name);
+        let unmapped = self.blocking(move |filesystem| map.unmap(filesystem));
         unmapped.await.map_err(|why| io_text(&why))?;
         let data = VolumeData::read(&self.paths.device_data(name)).map_err(|why| io_text(&why))?;
         // nothing was published before the volume data was written

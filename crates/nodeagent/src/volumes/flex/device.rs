@@ -1,10 +1,10 @@
 //! Volumes that are attached to the node: the wait for that, and their devices.
 
 use super::device_table::device_dir;
-use super::format::format_and_mount;
 use super::{FlexVolume, FlexVolumes, NEW_MODE};
 use crate::filesystem::{Filesystem, unless_absent};
 use crate::volumes::csi::mount_error::{MountError, Operation};
+use crate::volumes::format::format_and_mount;
 use client::flex_volume::{CallError, split_unique_name};
 use outbound::io_text;
 use std::path::{Path, PathBuf};

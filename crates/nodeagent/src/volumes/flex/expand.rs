@@ -1,8 +1,8 @@
 //! The growth of volumes on the node. The controller manager has made them larger before.
 
-use super::format::grow_filesystem;
 use super::{FlexVolume, FlexVolumes};
 use crate::volumes::csi::mount_error::{MountError, Operation};
+use crate::volumes::format::grow_filesystem;
 use client::Note;
 use client::flex_volume::{CallError, DriverCapabilities};
 use std::path::Path;

@@ -17,12 +17,10 @@
 //! | `device_table` | those devices, with the pods that use them |
 //! | `expand` | volumes that grow |
 //! | `pod_volumes` | the directories of volumes of a pod |
-//! | `format` | devices that the agent formats and mounts itself |
 
 mod device;
 mod device_table;
 mod expand;
-mod format;
 mod pod_volumes;
 #[cfg(test)]
 mod tests;
@@ -35,6 +33,7 @@ use super::attach_waiters::AttachWaiters;
 use super::csi::StorageApi;
 use super::csi::mount_error::{MountError, Operation};
 use super::mounts::{MountedVolume, UsageSource};
+use super::node_affinity::check_node_affinity;
 use super::ownership::set_group;
 use crate::filesystem::Filesystem;
 use crate::objects::ObjectSource;
@@ -110,6 +109,7 @@ impl FlexVolumes {
         let capabilities = capabilities.map_err(|why| volume.failed(Operation::Publish, why))?;
         let path = volume.path(directory);
         if !is_mounted {
+            self.check_affinity(volume)?;
             let device = match capabilities.attaches {
                 true => self.mount_device(uid, volume, &path).await?,
                 false => None,
@@ -123,6 +123,12 @@ impl FlexVolumes {
         let usage = if capabilities.has_metrics { UsageSource::Filesystem } else { UsageSource::None };
         let is_labelled = capabilities.takes_labels && !is_readonly;
         Ok((MountedVolume { usage, ..MountedVolume::new(path, is_readonly, is_labelled) }, notes))
+    }
+
+    fn check_affinity(&self, volume: &FlexVolume) -> Result<(), MountError> {
+        let Some(persistent) = &volume.persistent else { return Ok(()) };
+        let checked = check_node_affinity(persistent, &self.options.objects.node());
+        checked.map_err(|why| volume.failed(Operation::NodeAffinity, why))
     }
 
     async fn set_up(

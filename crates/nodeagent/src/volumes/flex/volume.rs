@@ -6,7 +6,7 @@ use crate::volumes::growth::Growth;
 use crate::volumes::ownership::ChangePolicy;
 use crate::volumes::payload::fs_group;
 use api::Resource;
-use api::core::v1::{FlexPersistentVolumeSource, FlexVolumeSource, Pod};
+use api::core::v1::{FlexPersistentVolumeSource, FlexVolumeSource, PersistentVolume, Pod};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use client::flex_volume::{FlexSource, option};
@@ -23,8 +23,8 @@ pub struct FlexVolume {
     pub group: Option<(u32, ChangePolicy)>,
     /// The growth of a persistent volume that is due.
     pub growth: Option<Growth>,
-    /// Whether there is a claim, so that it may grow while it is mounted.
-    pub is_claimed: bool,
+    /// The persistent volume, if there is one. It may grow while it is mounted.
+    pub persistent: Option<Box<PersistentVolume>>,
     /// Namespace and name.
     secret: Option<(String, String)>,
     /// Options about the pod.
@@ -46,7 +46,11 @@ impl FlexVolume {
         });
         let persistent = FlexSource::persistent(bound.volume.name(), source, bound.is_readonly);
         let growth = Growth::of(&bound.volume, &bound.claim);
-        FlexVolume { growth, is_claimed: true, ..FlexVolume::new(pod, name, persistent, secret) }
+        FlexVolume {
+            growth,
+            persistent: Some(Box::new(bound.volume.clone())),
+            ..FlexVolume::new(pod, name, persistent, secret)
+        }
     }
 
     fn new(pod: &Pod, name: &str, source: FlexSource, secret: Option<(String, String)>) -> Self {
@@ -61,8 +65,15 @@ impl FlexVolume {
         if let Some((group, _)) = group {
             pod_options.insert(option("mounterArgs.FsGroup"), group.to_string());
         }
-        let (growth, is_claimed) = (None, false);
-        FlexVolume { name: name.to_owned(), source, group, growth, is_claimed, secret, pod_options }
+        FlexVolume {
+            name: name.to_owned(),
+            source,
+            group,
+            growth: None,
+            persistent: None,
+            secret,
+            pod_options,
+        }
     }
 
     /// Where it is mounted, in the directory of volumes of its pod.

@@ -1,4 +1,4 @@
-//! Devices that the agent formats and mounts itself, because their program does not.
+//! Devices that the agent formats, mounts and grows itself.
 
 use crate::filesystem::Filesystem;
 use outbound::io_text;
@@ -116,6 +116,7 @@ pub async fn grow_filesystem(device: &str, target: &str) -> Result<(), String> {
 mod tests {
     use super::*;
     use crate::filesystem::LinuxFilesystem;
+    use crate::filesystem::testing::LoopDevice;
 
     #[test]
     fn the_content_of_a_device_is_known() {
@@ -124,26 +125,13 @@ mod tests {
         assert!(parse_type("DEVNAME=/dev/sda\nPTTYPE=dos\n").is_err());
     }
 
-    /// The loop device of a file.
-    struct LoopDevice(String);
-
-    impl Drop for LoopDevice {
-        fn drop(&mut self) {
-            let _ = std::process::Command::new("losetup").args(["-d", &self.0]).status();
-        }
-    }
-
     #[tokio::test]
     async fn a_new_device_is_formatted_once() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("disk");
-        std::fs::File::create(&file).unwrap().set_len(16 << 20).unwrap();
-        let made = std::process::Command::new("losetup").args(["-f", "--show"]).arg(&file).output();
-        let device = match made {
-            Ok(output) if output.status.success() => {
-                LoopDevice(String::from_utf8(output.stdout).unwrap().trim().to_owned())
-            }
-            other => return testdata::skip(&format!("there are no loop devices: {other:?}")),
+        let device = match LoopDevice::new(&file) {
+            Ok(device) => device,
+            Err(why) => return testdata::skip(&why),
         };
         let target = dir.path().join("target");
         std::fs::create_dir(&target).unwrap();
