@@ -4,7 +4,7 @@ use super::parts::{Parts, Supervisor};
 use super::start_error::failed;
 use crate::agent::Agent;
 use crate::cgroups::CgroupManager;
-use crate::configuration::StartError;
+use crate::configuration::{Configuration, Flags, StartError};
 use crate::filesystem::LinuxFilesystem;
 use crate::identity::RotationState;
 use crate::local_volumes::LocalVolumes;
@@ -89,20 +89,24 @@ pub struct ServerAccess {
 
 /// The addresses and certificates of the configuration.
 fn server_options(
-    parts: &Parts,
+    (configuration, flags): (&Configuration, &Flags),
     node_name: &str,
     certificate: Option<watch::Receiver<RotationState>>,
     host_ips: &watch::Receiver<Vec<String>>,
 ) -> Result<ServerOptions, StartError> {
-    let configuration = &parts.configuration;
     let address = |host: &str, port: i64| {
         let ip = host.parse::<IpAddr>().ok();
         let port = u16::try_from(port).ok().filter(|port| *port > 0);
         ip.zip(port).map(|(ip, port)| SocketAddr::new(ip, port))
     };
     let host = configuration.text(&["address"]);
-    let main = address(host, configuration.int("port"));
-    let main = main.ok_or_else(|| failed(format!("{host:?} is not an address to listen on")))?;
+    let main = match configuration.flag(&["enableServer"]) {
+        true => {
+            let main = address(host, configuration.int("port"));
+            Some(main.ok_or_else(|| failed(format!("{host:?} is not an address to listen on")))?)
+        }
+        false => None,
+    };
     let file = |field: &str| {
         Some(PathBuf::from(configuration.text(&[field]))).filter(|it| !it.as_os_str().is_empty())
     };
@@ -114,7 +118,7 @@ fn server_options(
         tls: TlsOptions {
             signed: certificate,
             files: file("tlsCertFile").zip(file("tlsPrivateKeyFile")),
-            directory: PathBuf::from(parts.flags.text("cert-dir")),
+            directory: PathBuf::from(flags.text("cert-dir")),
             hosts,
             client_authorities: Some(PathBuf::from(client_ca)).filter(|it| !it.as_os_str().is_empty()),
             min_version: configuration.text(&["tlsMinVersion"]).to_owned(),
@@ -136,10 +140,7 @@ pub async fn serve(
 ) -> Result<(), StartError> {
     let ServerAccess { client, certificate, host_ips } = access;
     let configuration = &parts.configuration;
-    if !configuration.flag(&["enableServer"]) {
-        return std::future::pending().await;
-    }
-    let options = server_options(parts, node_name, certificate, &host_ips)?;
+    let options = server_options((configuration, &parts.flags), node_name, certificate, &host_ips)?;
     let bound = bind(options, &parts.world).await.map_err(failed)?;
     let pods: Arc<dyn PodView> = Arc::new(AgentPods {
         workers: agent.workers.clone(),
@@ -244,5 +245,22 @@ mod tests {
         let mut expected = vec!["READY=1".to_owned()];
         expected.extend(std::iter::repeat_n("WATCHDOG=1".to_owned(), 18));
         assert_eq!(*sent.lock(), expected);
+    }
+    #[test]
+    fn the_ports_of_an_agent_are_independent() {
+        let options = |words: &[&str]| {
+            let words: Vec<String> = words.iter().map(|&it| it.to_owned()).collect();
+            let flags = Flags::parse(&words).unwrap();
+            let configuration = Configuration::default().with_flags(&flags);
+            let (_, host_ips) = watch::channel(Vec::new());
+            let options = server_options((&configuration, &flags), "n", None, &host_ips);
+            let options = options.unwrap_or_else(|why| panic!("{}", why.message));
+            let port = |it: Option<SocketAddr>| it.map(|it| it.port());
+            [port(options.address), port(options.healthz), port(options.read_only)]
+        };
+        assert_eq!(options(&[]), [Some(10250), Some(10248), None]);
+        let off = "--enable-server=false";
+        assert_eq!(options(&[off, "--read-only-port=10255"]), [None, Some(10248), Some(10255)]);
+        assert_eq!(options(&[off, "--healthz-port=0"]), [None; 3]);
     }
 }

@@ -28,7 +28,8 @@ const CONNECTION_LIMIT: usize = 1000;
 
 /// The ports of the server.
 pub struct ServerOptions {
-    pub address: SocketAddr,
+    /// The main port, with TLS. The others are independent of it.
+    pub address: Option<SocketAddr>,
     pub tls: TlsOptions,
     /// The port of health checks without TLS.
     pub healthz: Option<SocketAddr>,
@@ -38,16 +39,17 @@ pub struct ServerOptions {
 
 /// Open ports.
 pub struct Bound {
-    main: TcpListener,
-    tls: Tls,
+    main: Option<(TcpListener, Tls)>,
     healthz: Option<TcpListener>,
     read_only: Option<TcpListener>,
 }
 
 impl Bound {
-    /// The address of the main port.
-    pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.main.local_addr()
+    /// The addresses of the main port, of health checks and of the read-only port.
+    #[cfg(test)]
+    pub fn addresses(&self) -> [Option<SocketAddr>; 3] {
+        let main = self.main.as_ref().map(|(listener, _)| listener);
+        [main, self.healthz.as_ref(), self.read_only.as_ref()].map(|it| it?.local_addr().ok())
     }
 }
 
@@ -58,8 +60,10 @@ pub async fn bind(options: ServerOptions, world: &env::World) -> io::Result<Boun
         None => Ok(None),
     };
     Ok(Bound {
-        main: TcpListener::bind(options.address).await?,
-        tls: Tls::new(&options.tls, world)?,
+        main: match options.address {
+            Some(address) => Some((TcpListener::bind(address).await?, Tls::new(&options.tls, world)?)),
+            None => None,
+        },
         healthz: listen(options.healthz).await?,
         read_only: listen(options.read_only).await?,
     })
@@ -68,18 +72,22 @@ pub async fn bind(options: ServerOptions, world: &env::World) -> io::Result<Boun
 /// Serves until it is dropped.
 pub async fn serve(bound: Bound, deps: ServerDeps) {
     let service = Service::new(deps);
-    let tls = Arc::new(bound.tls);
-    let main = accept(&bound.main, |tcp| {
-        let (tls, service) = (tls.clone(), service.clone());
-        async move {
-            let acceptor = TlsAcceptor::from(tls.config.clone());
-            let Ok(Ok(stream)) = env::io::timeout(HANDSHAKE_TIMEOUT, acceptor.accept(tcp)).await else {
-                return;
-            };
-            let user = tls.user(stream.get_ref().1.peer_certificates().unwrap_or(&[]));
-            serve_connection(stream, service, Port::Main, user).await;
-        }
-    });
+    let main = async {
+        let Some((listener, tls)) = bound.main else { return std::future::pending().await };
+        let tls = Arc::new(tls);
+        accept(&listener, |tcp| {
+            let (tls, service) = (tls.clone(), service.clone());
+            async move {
+                let acceptor = TlsAcceptor::from(tls.config.clone());
+                let Ok(Ok(stream)) = env::io::timeout(HANDSHAKE_TIMEOUT, acceptor.accept(tcp)).await else {
+                    return;
+                };
+                let user = tls.user(stream.get_ref().1.peer_certificates().unwrap_or(&[]));
+                serve_connection(stream, service, Port::Main, user).await;
+            }
+        })
+        .await;
+    };
     let plain = |listener: Option<TcpListener>, port: Port| {
         let service = service.clone();
         async move {

@@ -85,7 +85,8 @@ impl ServerCertVerifier for AnyServer {
 }
 
 pub(super) struct TestServer {
-    address: SocketAddr,
+    /// The addresses of its ports.
+    addresses: [Option<SocketAddr>; 3],
     _folder: tempfile::TempDir,
     task: tokio::task::JoinHandle<()>,
 }
@@ -102,6 +103,15 @@ impl TestServer {
     }
 
     pub(super) async fn traced(tracer: Option<Arc<Tracer>>) -> Self {
+        let any_port = Some(([127, 0, 0, 1], 0).into());
+        Self::listening([any_port, None, None], tracer).await
+    }
+
+    /// Starts a server with its main port, health checks and the read-only port.
+    async fn listening(
+        [address, healthz, read_only]: [Option<SocketAddr>; 3],
+        tracer: Option<Arc<Tracer>>,
+    ) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let world: env::World = env::Seeded::new(1_700_000_000, 1);
         let runtime = Arc::new(SimulatedRuntime::new(world.clone()));
@@ -121,17 +131,17 @@ impl TestServer {
         let id = runtime.create_container(&sandbox_id, &config, &sandbox).await.unwrap();
         runtime.start_container(&id).await.unwrap();
         let options = ServerOptions {
-            address: ([127, 0, 0, 1], 0).into(),
+            address,
             tls: TlsOptions {
                 directory: folder.path().join("pki"),
                 hosts: vec!["localhost".to_owned()],
                 ..TlsOptions::default()
             },
-            healthz: None,
-            read_only: None,
+            healthz,
+            read_only,
         };
         let bound = bind(options, &world).await.unwrap();
-        let address = bound.local_addr().unwrap();
+        let addresses = bound.addresses();
         let minute = Duration::from_secs(60);
         let deps = ServerDeps {
             world,
@@ -157,7 +167,7 @@ impl TestServer {
             log_directory: folder.path().to_owned(),
             local_volumes: Some(LocalVolumes::new(folder.path(), Arc::new(LinuxFilesystem))),
         };
-        TestServer { address, _folder: folder, task: tokio::spawn(serve(bound, deps)) }
+        TestServer { addresses, _folder: folder, task: tokio::spawn(serve(bound, deps)) }
     }
 
     async fn connect(&self) -> TlsStream<TcpStream> {
@@ -168,7 +178,7 @@ impl TestServer {
             .dangerous()
             .with_custom_certificate_verifier(Arc::new(AnyServer(provider)))
             .with_no_client_auth();
-        let tcp = TcpStream::connect(self.address).await.unwrap();
+        let tcp = TcpStream::connect(self.addresses[0].unwrap()).await.unwrap();
         let name = ServerName::try_from("localhost").unwrap();
         TlsConnector::from(Arc::new(config)).connect(name, tcp).await.unwrap()
     }
@@ -212,6 +222,25 @@ impl TestServer {
         let head = String::from_utf8_lossy(&head).into_owned();
         if head.starts_with("HTTP/1.1 101") { Ok(stream) } else { Err(head) }
     }
+}
+
+#[tokio::test]
+async fn health_checks_and_the_read_only_port_do_not_need_the_main_port() {
+    let any_port = Some(([127, 0, 0, 1], 0).into());
+    let server = TestServer::listening([None, any_port, any_port], None).await;
+    let [None, Some(healthz), Some(read_only)] = server.addresses else { panic!("{:?}", server.addresses) };
+    let get = async |address: SocketAddr, path: &str| {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        let head = format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
+        stream.write_all(head.as_bytes()).await.unwrap();
+        let mut all = String::new();
+        stream.read_to_string(&mut all).await.unwrap();
+        all
+    };
+    let health = get(healthz, "/healthz").await;
+    assert!(health.starts_with("HTTP/1.1 200") && health.ends_with("ok"), "{health}");
+    let pods = get(read_only, "/pods").await;
+    assert!(pods.starts_with("HTTP/1.1 200") && pods.contains("PodList"), "{pods}");
 }
 
 #[tokio::test]
