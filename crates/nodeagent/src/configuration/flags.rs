@@ -443,7 +443,7 @@ pub fn ignored_fields() -> Vec<(&'static str, &'static str)> {
 /// The list of flags.
 pub fn help() -> String {
     let mut text = String::from(
-        "Runs the pods of this node.\n\nUsage: pintle nodeagent [FLAGS]\n\n--write-config prints the configuration with all defaults, and ends.\n\nFlags:\n",
+        "Runs the pods of this node.\n\nUsage: pintle nodeagent [FLAGS]\n\n--write-config prints the flags as a configuration file, with the defaults of such a file, and ends.\n\nFlags:\n",
     );
     for row in rows() {
         let effect = row.description().replace('`', "");

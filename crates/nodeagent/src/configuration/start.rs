@@ -159,7 +159,10 @@ fn process(flags: &Flags, gates: &Gates) -> Result<(), String> {
 
 /// Authentication and authorization by the API server need one.
 fn access(config: &Configuration, flags: &Flags) -> Result<(), String> {
-    let has_client = flags.given("kubeconfig").is_some() || flags.given("bootstrap-kubeconfig").is_some();
+    // a configuration that is only printed names no server
+    let has_client = flags.asks_for_config
+        || flags.given("kubeconfig").is_some()
+        || flags.given("bootstrap-kubeconfig").is_some();
     if config.flag(&["authentication", "webhook", "enabled"]) && !has_client {
         return Err("no client provided, cannot use webhook authentication".to_owned());
     }

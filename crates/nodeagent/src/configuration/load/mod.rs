@@ -23,6 +23,8 @@ pub fn load(flags: &Flags, known_gates: &[Gate], names: &Names) -> Result<Loaded
     flag_checks::validate(flags, &flag_gates, names)?;
     let tree = match flags.given("config") {
         Some(path) => read(Path::new(path), names)?,
+        // what is printed becomes a file, with the defaults of one
+        None if flags.asks_for_config => Value::map(),
         None => legacy_defaults(),
     };
     let configuration = Configuration::with_defaults(tree).with_flags(flags);

@@ -95,3 +95,29 @@ fn mistakes_have_upstreams_words() {
     }
     assert!(wrong.is_empty() && cases.len() > 100, "{}", wrong.join("\n"));
 }
+
+/// The configuration that `--write-config` prints.
+fn printed(words: &[&str]) -> Configuration {
+    let words: Vec<String> = ["--write-config"].iter().chain(words).map(|&it| it.to_owned()).collect();
+    let flags = Flags::parse(&words).unwrap();
+    load(&flags, GATES, &Names::kubernetes()).unwrap_or_else(|why| panic!("{}", why.message)).configuration
+}
+
+#[test]
+fn a_configuration_that_is_printed_has_the_defaults_of_a_file() {
+    assert_eq!(printed(&[]), Configuration::default());
+    // an agent without a file has upstream's old defaults of flags
+    let old = load(&Flags::default(), GATES, &Names::kubernetes()).unwrap().configuration;
+    assert_eq!((old.int("readOnlyPort"), old.text(&["authorization", "mode"])), (10255, "AlwaysAllow"));
+    let given = printed(&["--anonymous-auth=true", "--read-only-port=10255", "--max-pods=7"]);
+    assert!(given.flag(&["authentication", "anonymous", "enabled"]));
+    assert_eq!((given.int("readOnlyPort"), given.int("maxPods")), (10255, 7));
+    assert_eq!(given.text(&["authorization", "mode"]), "Webhook");
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("k.yaml");
+    std::fs::write(&file, printed(&["--max-pods=7"]).to_yaml(&Names::kubernetes())).unwrap();
+    let read = printed(&["--config", &file.display().to_string()]);
+    assert_eq!((read.int("readOnlyPort"), read.int("maxPods")), (0, 7));
+    assert!(!read.flag(&["authentication", "anonymous", "enabled"]));
+    assert_eq!(read.text(&["authorization", "mode"]), "Webhook");
+}
