@@ -251,6 +251,14 @@ impl Names {
     }
 }
 
+/// The name of a feature gate, which the specification may spell without the product's name.
+pub fn feature_gate(name: &str) -> &str {
+    match name {
+        "RotateServerCertificate" => "RotateKubeletServerCertificate",
+        name => name,
+    }
+}
+
 /// The namespace that exists from the start and is the default.
 pub const DEFAULT_NAMESPACE: &str = "default";
 

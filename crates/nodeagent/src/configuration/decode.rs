@@ -42,7 +42,12 @@ const NEUTRAL_NAMES: [(&str, &str); 5] = [
     ("nodeagentCgroups", "kubeletCgroups"),
 ];
 
-/// Renames the fields that the specification spells without the product's prefix.
+/// Values of the specification's spelling, and of upstream's, by field.
+const NEUTRAL_VALUES: [(&str, &str, &str); 2] =
+    [("cpuManagerPolicy", "None", "none"), ("memoryManagerPolicy", "none", "None")];
+
+/// Renames the fields that the specification spells without the product's prefix, and values that it spells
+/// in its own way.
 fn with_upstream_names(mut value: Value) -> Value {
     if value.text(&["kind"]) != "NodeAgentConfiguration" {
         return value;
@@ -52,6 +57,11 @@ fn with_upstream_names(mut value: Value) -> Value {
             && value.at(&[name]).is_none()
         {
             value.set(&[name], given);
+        }
+    }
+    for (field, neutral, text) in NEUTRAL_VALUES {
+        if value.text(&[field]) == neutral {
+            value.set(&[field], text);
         }
     }
     value

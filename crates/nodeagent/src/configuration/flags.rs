@@ -10,6 +10,12 @@ use std::net::IpAddr;
 /// Flags that are no fields of the configuration: name, type, default and effect; behind a dash is why there is none.
 const OWN: &[(&str, &str, &str, &str)] = &[
     (
+        "api-domain",
+        "string",
+        "",
+        "In the neutral dialect, the domain that API groups, labels, annotations and signers end in",
+    ),
+    (
         "bootstrap-kubeconfig",
         "string",
         "",
@@ -30,6 +36,13 @@ const OWN: &[(&str, &str, &str, &str)] = &[
         "string",
         "",
         "The socket of the runtime, `unix:///run/containerd/containerd.sock`; without it the usual ones are tried",
+    ),
+    (
+        "dialect",
+        "string",
+        "kubernetes",
+        "The names of groups, labels, annotations, signers and media types, as the API server has them: `kubernetes` or \
+         `neutral`",
     ),
     (
         "exit-on-lock-contention",
@@ -96,6 +109,7 @@ const OWN: &[(&str, &str, &str, &str)] = &[
     ("register-schedulable", "bool", "true", "Whether the node is registered as schedulable"),
     ("root-dir", "string", "/var/lib/kubelet", "Where the agent keeps pods and volumes"),
     ("runtime-cgroups", "string", "", "The cgroup of the runtime, whose usage is part of `/stats/summary`"),
+    ("vendor", "string", "", "In the neutral dialect, the word in media types and schema extensions"),
     // flags of upstream's metrics library
     ("application-metrics-count-limit", "int32", "100", "- containers' own metrics are not collected"),
     (
@@ -163,6 +177,9 @@ const OWN: &[(&str, &str, &str, &str)] = &[
     ("storage-driver-table", "string", "stats", "- usage is not sent to a database"),
     ("storage-driver-user", "string", "root", "- usage is not sent to a database"),
 ];
+
+/// Flags that upstream does not have: those of the API server's names.
+pub const DIALECT_FLAGS: [&str; 3] = ["api-domain", "dialect", "vendor"];
 
 /// Flags whose values Go's own flag package reads; its errors say less.
 const GO_FLAGS: [&str; 7] = [

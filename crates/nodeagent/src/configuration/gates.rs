@@ -85,7 +85,7 @@ impl Gates {
             if matches!(name.as_str(), "AllAlpha" | "AllBeta") {
                 continue;
             }
-            let Some(gate) = known.iter().find(|gate| gate.name == name) else {
+            let Some(gate) = known.iter().find(|gate| gate.name == names::feature_gate(name)) else {
                 return Err(StartError::new(format!("{CONTEXT}: unrecognized feature gate: {name}")));
             };
             if gate.is_locked && gate.is_open != *is_open {
@@ -94,7 +94,7 @@ impl Gates {
                     "{CONTEXT}: cannot set feature gate {name} to {is_open}, feature is locked to {locked}"
                 )));
             }
-            values.insert(name.clone(), *is_open);
+            values.insert(gate.name.to_owned(), *is_open);
         }
         Ok(Gates(values))
     }

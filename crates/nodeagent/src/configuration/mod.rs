@@ -32,7 +32,7 @@ mod validate;
 mod values;
 
 pub use error::StartError;
-pub use flags::{FlagRow, Flags, help, ignored_fields, rows as flag_rows};
+pub use flags::{DIALECT_FLAGS, FlagRow, Flags, help, ignored_fields, rows as flag_rows};
 pub use gates::{AGENT_GATES, Gate, Gates};
 pub use load::{Loaded, load};
 pub use start::check_swap;

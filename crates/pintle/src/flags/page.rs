@@ -5,7 +5,7 @@ use super::{COMPONENTS, Component};
 use crate::options::gates::{self, Gate};
 use clap::{Arg, Command};
 use network::proxy::flag_table;
-use nodeagent::configuration;
+use nodeagent::configuration::{self, DIALECT_FLAGS};
 use std::fmt::Write as _;
 
 /// The path of the page.
@@ -72,10 +72,11 @@ fn write_node_agent(page: &mut String) {
     let _ = write!(
         page,
         "\n## pintle nodeagent\n\nA link named `kubelet` or `nodeagent` also runs this command. Of upstream's {} flags, \
-         {} work and {ignored} are accepted without effect. A flag overrides the field of the configuration file \
-         (`--config`); defaults are those of a file.\n\n| flag | default | what it does |\n|---|---|---|\n",
-        rows.len(),
-        rows.len() - ignored,
+         {} work and {ignored} are accepted without effect, and the log says so. A flag overrides the field of the \
+         configuration file (`--config`); defaults are those of a file. `--dialect`, `--api-domain` and `--vendor` are those \
+         of the API server.\n\n| flag | default | what it does |\n|---|---|---|\n",
+        rows.len() - DIALECT_FLAGS.len(),
+        rows.len() - DIALECT_FLAGS.len() - ignored,
     );
     for row in &rows {
         let default = if row.default.is_empty() { String::new() } else { format!("`{}`", row.default) };

@@ -5,7 +5,7 @@
 use super::supervisor;
 use crate::cli::version;
 use crate::logs::{self, Format, Logs};
-use crate::options::{ConfigErrors, gates};
+use crate::options::{ConfigErrors, Dialect, gates};
 use crate::signals::Signals;
 use crate::{cni_plugin, host, process_metrics, threads, world};
 use apiserver::gates::FeatureGate;
@@ -40,7 +40,7 @@ fn start(arguments: &[String]) -> Result<(), StartError> {
         let _ = writeln!(stdout(), "{}", version());
         return Ok(());
     }
-    let names = Names::kubernetes();
+    let names = dialect(&flags)?;
     let Loaded { configuration, gates } = load(&flags, &known_gates(), &names)?;
     if flags.asks_for_config {
         let _ = write!(stdout(), "{}", configuration.to_yaml(&names));
@@ -86,6 +86,20 @@ fn start(arguments: &[String]) -> Result<(), StartError> {
         }
         ended
     })
+}
+
+/// The names of the API server, by flags like its own.
+fn dialect(flags: &Flags) -> Result<Names, StartError> {
+    let given = |name| flags.given(name).map(str::to_owned);
+    let dialect = flags.text("dialect").to_owned();
+    if !matches!(&*dialect, "kubernetes" | "neutral") {
+        let why = format!("--dialect: {dialect:?} is neither \"kubernetes\" nor \"neutral\"");
+        return Err(StartError::new(why));
+    }
+    let dialect = Dialect { dialect, api_domain: given("api-domain"), vendor: given("vendor") };
+    let mut errors = ConfigErrors::default();
+    let names = dialect.read(&mut errors);
+    errors.check().map(|()| names).map_err(|why| StartError::new(why.to_string()))
 }
 
 /// Sets the number of open files and the order in which the kernel ends processes without memory. As with upstream's
@@ -147,4 +161,35 @@ fn log(configuration: &Configuration) -> anyhow::Result<logs::Verbosity> {
     let verbosity = logs::init(&logs, &mut errors);
     errors.check()?;
     Ok(verbosity)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names_of(arguments: &[&str]) -> Result<Names, String> {
+        let arguments: Vec<String> = arguments.iter().map(|&it| it.to_owned()).collect();
+        dialect(&Flags::parse(&arguments).unwrap()).map_err(|why| why.message)
+    }
+
+    #[test]
+    fn the_agent_has_the_names_of_its_api_server() {
+        assert_eq!(names_of(&[]), Ok(Names::kubernetes()));
+        let neutral = ["--dialect=neutral", "--api-domain=acme.example", "--vendor=acme"];
+        let names = names_of(&neutral).unwrap();
+        assert_eq!(names, Names::neutral("acme.example", "acme"));
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("agent.yaml");
+        let text =
+            "apiVersion: nodeagent.config.acme.example/v1beta1\nkind: NodeAgentConfiguration\nmaxPods: 7\n";
+        std::fs::write(&file, text).unwrap();
+        let config = format!("--config={}", file.display());
+        let flags = Flags::parse(&["--write-config".to_owned(), config]).unwrap();
+        let loaded = load(&flags, &known_gates(), &names).unwrap_or_else(|why| panic!("{}", why.message));
+        assert_eq!(loaded.configuration.int("maxPods"), 7);
+        assert!(load(&flags, &known_gates(), &Names::kubernetes()).is_err());
+        assert!(names_of(&["--dialect=neutral"]).unwrap_err().contains("--api-domain: required"));
+        assert!(names_of(&["--vendor=acme"]).unwrap_err().contains("without --dialect=neutral"));
+        assert!(names_of(&["--dialect=own"]).unwrap_err().contains("neither"));
+    }
 }

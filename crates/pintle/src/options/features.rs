@@ -64,7 +64,7 @@ fn pairs(value: &str, errors: &mut ConfigErrors) -> Vec<(String, bool)> {
         };
         let (name, text) = (name.trim(), text.trim());
         match parse_bool(text) {
-            Some(open) => read.push((name.to_owned(), open)),
+            Some(open) => read.push((names::feature_gate(name).to_owned(), open)),
             None => errors.add(OPTION, format!("invalid value of {name}={text}: must be true or false")),
         }
     }
@@ -219,6 +219,12 @@ mod tests {
             assert!(message.contains(part), "{part}: {message}");
         }
         assert_eq!(gates::all().count(), 147);
+    }
+
+    #[test]
+    fn a_gate_may_have_the_name_of_the_specification() {
+        let gates = read(&["RotateServerCertificate=false"]).unwrap();
+        assert!(!gates.is_named_open("RotateKubeletServerCertificate"));
     }
 
     #[test]

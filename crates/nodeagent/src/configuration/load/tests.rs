@@ -121,3 +121,20 @@ fn a_configuration_that_is_printed_has_the_defaults_of_a_file() {
     assert!(!read.flag(&["authentication", "anonymous", "enabled"]));
     assert_eq!(read.text(&["authorization", "mode"]), "Webhook");
 }
+
+#[test]
+fn the_specification_spells_policies_and_a_gate_in_its_own_way() {
+    let configuration = |kind: &str| {
+        format!(
+            "apiVersion: nodeagent.config.k8s.io/v1beta1\nkind: {kind}\ncpuManagerPolicy: None\n\
+             memoryManagerPolicy: none\nfeatureGates: {{RotateServerCertificate: false}}\n\
+             authentication: {{webhook: {{enabled: false}}}}\nauthorization: {{mode: AlwaysAllow}}\n"
+        )
+    };
+    let words = ["--config", "$D/k.yaml", "--cert-dir", "$D/pki"];
+    assert_eq!(judge(&[("k.yaml", &configuration("NodeAgentConfiguration"))], &words), "");
+    let upstream = judge(&[("k.yaml", &configuration("KubeletConfiguration"))], &words);
+    assert!(upstream.contains("unknown policy: \"None\""), "{upstream}");
+    let gates = Gates::new(GATES, &[("RotateServerCertificate".to_owned(), false)]).unwrap();
+    assert!(!gates.is_open("RotateKubeletServerCertificate"));
+}
