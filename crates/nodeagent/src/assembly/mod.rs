@@ -92,6 +92,9 @@ pub async fn run(parts: Parts) -> Result<(), StartError> {
     for (field, why) in configuration.ineffective_fields() {
         tracing::warn!(field, why, "this field of the configuration has no effect");
     }
+    for (flag, why) in flags.ineffective() {
+        tracing::warn!(flag, why, "this flag has no effect");
+    }
     let lock = acquire_lock(flags, world).await?;
     let counters = AgentMetrics::new(parts.registry.clone());
     let root_dir = PathBuf::from(flags.text("root-dir"));

@@ -354,6 +354,15 @@ impl Flags {
         self.own.contains_key(name)
     }
 
+    /// The flags that were given and have no effect, and why they have none.
+    pub fn ineffective(&self) -> Vec<(&'static str, &'static str)> {
+        let given = OWN.iter().filter(|row| self.is_given(row.0));
+        let ignored = given.filter_map(|row| Some((row.0, row.3.strip_prefix("- ")?)));
+        let provider = (!matches!(self.text("cloud-provider"), "" | "external"))
+            .then_some(("cloud-provider", "there is no cloud provider code: only `external` has an effect"));
+        ignored.chain(provider).collect()
+    }
+
     /// Labels for the node.
     pub fn node_labels(&self) -> BTreeMap<String, String> {
         let pairs = self.text("node-labels").split(',').filter(|pair| !pair.is_empty());
@@ -478,6 +487,20 @@ mod tests {
     fn parse(line: &str) -> Result<Flags, String> {
         let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
         Flags::parse(&words).map_err(|why| why.message)
+    }
+
+    #[test]
+    fn flags_without_effect_are_listed_if_they_are_given() {
+        let names = |line: &str| -> Vec<&str> {
+            parse(line).unwrap().ineffective().into_iter().map(|(name, _)| name).collect()
+        };
+        assert_eq!(names("--root-dir=/r --node-ip=1.1.1.1 --cloud-provider=external"), [""; 0]);
+        assert_eq!(
+            names("--cloud-provider=aws --cloud-config=/c --storage-driver-db=x --root-dir=/r"),
+            ["cloud-config", "storage-driver-db", "cloud-provider"]
+        );
+        // the default is given all the same
+        assert_eq!(names("--container-runtime=remote"), ["container-runtime"]);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The agent as a part of this process: beside a server, or on a machine that has joined a cluster.
 
-use super::command::{add_process_metrics, known_gates};
+use super::command::{add_process_metrics, known_gates, warn_of_gates};
 use super::supervisor;
 use crate::cni_plugin;
 use crate::dns::DnsService;
@@ -66,6 +66,7 @@ impl AgentProcess {
         let added = self.dns_arguments.missing_from(&configuration);
         let flags = Flags::parse(&self.arguments.iter().cloned().chain(added).collect::<Vec<_>>())?;
         let Loaded { configuration, gates } = load(&flags, &known_gates(), &self.names)?;
+        warn_of_gates(&configuration);
         let registry = Arc::new(Registry::new(metrics::Options::default()));
         add_process_metrics(&registry, &gates);
         assembly::run(Parts {

@@ -5,7 +5,7 @@
 use super::supervisor;
 use crate::cli::version;
 use crate::logs::{self, Format, Logs};
-use crate::options::{ConfigErrors, Dialect, gates};
+use crate::options::{ConfigErrors, Dialect, features, gates};
 use crate::signals::Signals;
 use crate::{cni_plugin, host, process_metrics, threads, world};
 use apiserver::gates::FeatureGate;
@@ -48,6 +48,7 @@ fn start(arguments: &[String]) -> Result<(), StartError> {
     }
     let failed = |why: anyhow::Error| StartError::new(format!("failed to run Kubelet: {why:#}"));
     let verbosity = log(&configuration).map_err(failed)?;
+    warn_of_gates(&configuration);
     let world = world::real().map_err(failed)?;
     let registry = Arc::new(Registry::new(metrics::Options::default()));
     add_process_metrics(&registry, &gates);
@@ -100,6 +101,13 @@ fn dialect(flags: &Flags) -> Result<Names, StartError> {
     let mut errors = ConfigErrors::default();
     let names = dialect.read(&mut errors);
     errors.check().map(|()| names).map_err(|why| StartError::new(why.to_string()))
+}
+
+/// Warns of the feature gates of a configuration that have no effect.
+pub(super) fn warn_of_gates(configuration: &Configuration) {
+    for warning in features::warnings("featureGates", &configuration.feature_gates()) {
+        tracing::warn!("{warning}");
+    }
 }
 
 /// Sets the number of open files and the order in which the kernel ends processes without memory. As with upstream's

@@ -48,7 +48,9 @@ impl Features {
                     values.entry(gate.name).or_insert(*open);
                 }
             }
-            warn(&settings);
+            for warning in warnings(OPTION, &settings) {
+                tracing::warn!("{warning}");
+            }
         }
         FeatureGates(values)
     }
@@ -71,27 +73,28 @@ fn pairs(value: &str, errors: &mut ConfigErrors) -> Vec<(String, bool)> {
     read
 }
 
-/// Warns of gates without effect and of gates that will be removed.
-fn warn(settings: &[(String, bool)]) {
-    let find = |name: &str| gates::all().find(|gate| gate.name == name);
+/// Warnings of gates without effect and of gates that will be removed. `source` is where they are set.
+pub fn warnings(source: &str, settings: &[(String, bool)]) -> Vec<String> {
+    let find = |name: &str| gates::all().find(|gate| gate.name == names::feature_gate(name));
+    let mut warnings = Vec::new();
     for (name, open) in settings {
         let Some(gate) = find(name).filter(|gate| !gate.locked) else { continue };
         if gate.stage == "ga" {
-            tracing::warn!(
-                "{OPTION}: {name}={open}: the feature is generally available and the gate will be removed"
-            );
+            warnings.push(format!(
+                "{source}: {name}={open}: the feature is generally available and the gate will be removed"
+            ));
         }
-        if gate.open != *open && gates::effect(name).is_none() {
-            match gates::why_without_effect(name) {
-                Some(why) => tracing::warn!("{OPTION}: {name}={open} has no effect: {why}"),
+        if gate.open != *open && gates::effect(gate.name).is_none() {
+            match gates::why_without_effect(gate.name) {
+                Some(why) => warnings.push(format!("{source}: {name}={open} has no effect: {why}")),
                 // the warning above covers it
                 None if gate.stage == "ga" => {}
-                None => tracing::warn!(
-                    "{OPTION}: {name}={open} has no effect: the feature is not implemented yet"
-                ),
+                None => warnings
+                    .push(format!("{source}: {name}={open} has no effect: the feature is not implemented")),
             }
         }
     }
+    warnings
 }
 
 impl FeatureGates {
@@ -219,6 +222,18 @@ mod tests {
             assert!(message.contains(part), "{part}: {message}");
         }
         assert_eq!(gates::all().count(), 147);
+    }
+
+    #[test]
+    fn gates_without_effect_are_warned_of() {
+        let warned = |name: &str, open| warnings("featureGates", &[(name.to_owned(), open)]);
+        assert_eq!(warned("NodeSwap", true), [""; 0]);
+        assert_eq!(
+            warned("CSIVolumeHealth", true),
+            ["featureGates: CSIVolumeHealth=true has no effect: the node agent does not have the feature"]
+        );
+        // it has its default
+        assert_eq!(warned("CSIVolumeHealth", false), [""; 0]);
     }
 
     #[test]

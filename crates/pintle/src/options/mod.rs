@@ -17,7 +17,7 @@ mod dialect;
 mod egress;
 mod etcd;
 mod faults;
-mod features;
+pub mod features;
 pub mod gates;
 mod join;
 mod kubelet;
