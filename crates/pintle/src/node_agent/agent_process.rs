@@ -1,6 +1,6 @@
 //! The agent as a part of this process: beside a server, or on a machine that has joined a cluster.
 
-use super::command::{add_process_metrics, known_gates, warn_of_gates};
+use super::command::{add_process_metrics, known_gates, limit_process, warn_of_gates};
 use super::supervisor;
 use crate::cni_plugin;
 use crate::dns::DnsService;
@@ -67,9 +67,17 @@ impl AgentProcess {
         let flags = Flags::parse(&self.arguments.iter().cloned().chain(added).collect::<Vec<_>>())?;
         let Loaded { configuration, gates } = load(&flags, &known_gates(), &self.names)?;
         warn_of_gates(&configuration);
+        for (field, why) in fields_of_process(&configuration, self.is_process) {
+            tracing::warn!(field, why, "this field of the configuration has no effect");
+        }
+        if self.is_process {
+            limit_process(&configuration);
+        }
         let registry = Arc::new(Registry::new(metrics::Options::default()));
         add_process_metrics(&registry, &gates);
-        assembly::run(Parts {
+        let name = (&*self.names.agent, &*self.hostname);
+        let tracer = assembly::tracer(&configuration, &gates, name, &self.world, &registry)?;
+        let ended = assembly::run(Parts {
             configuration,
             gates,
             flags,
@@ -82,13 +90,36 @@ impl AgentProcess {
             clients: self.clients.clone(),
             command_line: host::command_line(),
             supervisor: self.is_process.then(supervisor::supervisor).flatten(),
-            tracer: None,
+            tracer: tracer.clone(),
             has_local_volumes: true,
             cni_plugin: Some(cni_plugin::BUILT_IN),
             set_verbosity: self.set_verbosity.clone(),
         })
-        .await
+        .await;
+        if let Some(tracer) = tracer {
+            tracer.flush().await;
+        }
+        ended
     }
+}
+
+/// The fields of a configuration that concern the process, which is not the agent's alone, and are set: each with why it
+/// has no effect. An agent with `is_process` is beside no server.
+fn fields_of_process(configuration: &Configuration, is_process: bool) -> Vec<(&'static str, &'static str)> {
+    let log = ("logging", "the flags of the command set the log of the process");
+    let of_server = [
+        (
+            "maxOpenFiles",
+            "the process, which is a server too, raises its limit of open files as far as it may",
+        ),
+        ("oomScoreAdj", "the process is a server, too"),
+    ];
+    let defaults = Configuration::default();
+    let of_server = of_server.into_iter().filter(|_| !is_process);
+    std::iter::once(log)
+        .chain(of_server)
+        .filter(|(field, _)| configuration.at(&[field]) != defaults.at(&[field]))
+        .collect()
 }
 
 /// The configuration of an agent beside a server or on a machine that has joined, as far as it does not depend on them.
@@ -127,4 +158,26 @@ pub fn agent_arguments(directory: &Path, config: Option<&Path>, endpoint: &str) 
         ),
     }
     arguments
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use schema::Value;
+
+    #[test]
+    fn fields_of_a_process_that_others_share_are_named() {
+        let fields = |configuration: &Configuration, is_process| -> Vec<&str> {
+            fields_of_process(configuration, is_process).into_iter().map(|(field, _)| field).collect()
+        };
+        let mut given = Value::map();
+        given.set(&["logging", "verbosity"], 4);
+        given.set(&["maxOpenFiles"], 5000);
+        given.set(&["oomScoreAdj"], -5);
+        given.set(&["maxPods"], 7);
+        let given = Configuration::with_defaults(given);
+        assert_eq!(fields(&given, false), ["logging", "maxOpenFiles", "oomScoreAdj"]);
+        assert_eq!(fields(&given, true), ["logging"]);
+        assert_eq!(fields(&Configuration::default(), false), [""; 0]);
+    }
 }

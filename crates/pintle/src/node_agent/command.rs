@@ -112,7 +112,7 @@ pub(super) fn warn_of_gates(configuration: &Configuration) {
 
 /// Sets the number of open files and the order in which the kernel ends processes without memory. As with upstream's
 /// agent, failures are logged.
-fn limit_process(configuration: &Configuration) {
+pub(super) fn limit_process(configuration: &Configuration) {
     let files = u64::try_from(configuration.int("maxOpenFiles")).unwrap_or(0);
     if let Err(why) = process_start::set_open_files(files) {
         tracing::warn!(%why, files, "the limit of open files was not set");
