@@ -273,7 +273,7 @@ fn a_lost_deletion_is_found() {
 fn a_change_that_a_watch_leaves_out_is_found() {
     check_fault("watches are complete", |history| {
         let notices = &mut history.watches[1].notices;
-        let at = notices.iter().rposition(|it| is_change(it))?;
+        let at = notices.iter().rposition(is_change)?;
         notices.remove(at);
         Some(())
     });
@@ -283,7 +283,7 @@ fn a_change_that_a_watch_leaves_out_is_found() {
 fn a_bookmark_that_comes_too_early_is_found() {
     check_fault("watches are complete", |history| {
         let notices = &mut history.watches[0].notices;
-        let last = notices.iter().rposition(|it| is_change(it))?;
+        let last = notices.iter().rposition(is_change)?;
         let Delivery { at, notice } = notices[last].clone();
         notices.insert(last, Delivery { at, notice: Notice::Bookmark(notice.version()) });
         Some(())
