@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_read() {
+    fn a_read_returns_the_last_write() {
         let file = CountingFile::new(2 * CHUNK);
         let ahead = ReadAhead::default();
         ahead.begin();

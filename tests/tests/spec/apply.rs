@@ -1,7 +1,10 @@
 //! "Server-side apply" for clients: conflicts, force, permission.
 
+use super::admission_webhooks::{VALIDATING, allow, configure, hook, map, rule, with};
 use super::*;
-use tests::{ApiRequest, Cluster, TestUser, authority};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+use tests::{ApiRequest, Cluster, HttpsServer, Protocol, Reply, TestUser, authority};
 
 const PATH: &str = "/api/v1/namespaces/default/configmaps/a";
 
@@ -26,6 +29,43 @@ async fn a_conflict_is_a_status_that_names_every_field_and_its_owner() {
     let cause = |field: &str| json!({"reason": "FieldManagerConflict", "message": "conflict with \"one\"", "field": field});
     assert_eq!(status["details"]["causes"], json!([cause(".data.a"), cause(".data.b")]));
     assert_eq!(cluster.read(PATH).await, before, "nothing of it happened");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_apply_creates_what_is_deleted_and_changes_what_is_created_meanwhile() {
+    let there: Arc<OnceLock<Weak<Cluster>>> = Arc::default();
+    let is_first = Arc::new(AtomicBool::new(false));
+    let (reached, first) = (there.clone(), is_first.clone());
+    // while the first write is reviewed, another request deletes the object if it is there, and creates it otherwise
+    let server = HttpsServer::start(move |seen| {
+        if !first.swap(false, Ordering::SeqCst) {
+            return allow(seen);
+        }
+        let reached = reached.clone();
+        let write = move || -> tests::SideEffect {
+            let cluster = reached.get().and_then(Weak::upgrade);
+            Box::pin(async move {
+                let Some(cluster) = cluster else { return };
+                let deleted = cluster.delete(PATH).protocol(Protocol::Http1).await;
+                if deleted.status == 404 {
+                    cluster.post(CONFIGMAPS, map("a")).protocol(Protocol::Http1).await.code(201);
+                }
+            })
+        };
+        Reply::After(Arc::new(write), Box::new(allow(seen)))
+    })
+    .await;
+    let cluster = Arc::new(Cluster::start().await);
+    there.set(Arc::downgrade(&cluster)).unwrap();
+    let writes = json!([rule(&["CREATE", "UPDATE"], "", "v1", "configmaps")]);
+    configure(&cluster, VALIDATING, "other", vec![with(hook(&server, "a", "/"), "rules", writes)]).await;
+    is_first.store(true, Ordering::SeqCst);
+    let changed = apply(&cluster, "one", json!({"a": "1"}), "").await.code(200).json();
+    assert_eq!(changed["data"], json!({"a": "1", "k": "v"}));
+    is_first.store(true, Ordering::SeqCst);
+    let created = apply(&cluster, "one", json!({"a": "2"}), "").await.code(201).json();
+    assert_eq!(created["data"], json!({"a": "2"}));
+    assert_ne!(created["metadata"]["uid"], changed["metadata"]["uid"]);
 }
 
 #[tokio::test]

@@ -4,18 +4,11 @@
 //! by one held rule. Their number is the product of a rule's lists, so it is bounded; a rule beyond the bound is not
 //! split, and one held rule must cover all of it.
 
-use super::held_permissions::{HeldPermissions, is_covered_whole};
+use super::held_permissions::{HeldPermissions, MOST, TooManyPermissions, is_covered_whole};
 use super::rule::{Rule, quoted_list};
 use crate::user::User;
 use tables::text::quoted;
 
-/// The rules have more permissions than are compared, or than a refusal lists.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the rules name too many permissions to be compared")]
-pub struct TooManyPermissions;
-
-/// Permissions of the requested rules that are compared, and of the held ones that are compared with them.
-pub(super) const MOST: usize = 500_000;
 /// Permissions that a refusal lists.
 const MOST_MISSING: usize = 50_000;
 

@@ -13,10 +13,17 @@
 //! proportional to the words and permissions of both sides, not to their product. Paths are looked up by verb, in
 //! sorted prefixes.
 
-use super::covers::{MOST, TooManyPermissions};
 use super::rule::{ALL, Rule};
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
+
+/// The rules have more permissions than are compared, or than a refusal lists.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the rules name too many permissions to be compared")]
+pub struct TooManyPermissions;
+
+/// Permissions of the requested rules that are compared, and of the held ones that are compared with them.
+pub(super) const MOST: usize = 500_000;
 
 /// All words of a list, or all names.
 const ANY: u32 = 0;

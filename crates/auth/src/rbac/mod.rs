@@ -22,7 +22,8 @@ use names::Names;
 use crate::authorize::{Attributes, Authorizer, Decision, PathRule, ResourceRule, Rules, joined};
 use crate::user::User;
 
-pub use covers::{TooManyPermissions, compacted, missing, refusal};
+pub use covers::{compacted, missing, refusal};
+pub use held_permissions::TooManyPermissions;
 pub use policy::Policy;
 pub use rule::Rule;
 

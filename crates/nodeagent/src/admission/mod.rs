@@ -144,7 +144,7 @@ fn check_os(pod: &Pod) -> Result<(), Rejection> {
     Ok(())
 }
 
-/// No runtime is asked for a user namespace, and some that are asked run the pod without.
+/// The agent requests no user namespaces, and some runtimes would run the pod without the one that it requests.
 fn check_user_namespace(pod: &Pod) -> Result<(), Rejection> {
     if pod.spec.host_users == Some(false) {
         let message = "Failed to admit pod as this node makes no user namespaces";

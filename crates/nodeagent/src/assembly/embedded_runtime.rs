@@ -28,10 +28,9 @@ pub fn missing() -> Option<String> {
     requirements::missing(Path::new(CGROUPS))
 }
 
-/// Whether the filesystems of containers below a directory are overlays; else they are copies. A folder is made there for
-/// the attempt.
-pub fn has_overlay(directory: &Path) -> bool {
-    requirements::probe_overlay(&directory.join(format!(".pintle-check-{}", std::process::id())))
+/// Whether the filesystems of containers beside a folder, which is made for the attempt, are overlays; else they are copies.
+pub fn has_overlay(probe: &Path) -> bool {
+    requirements::probe_overlay(probe)
 }
 
 /// Opens it, and finds the pods that are there.

@@ -114,7 +114,8 @@ impl LocalMachine {
             return Err(RuntimeProblem::NotPermitted(endpoint));
         }
         let cgroup_driver = Some(CgroupDriver::Cgroupfs);
-        let has_overlay = embedded_runtime::has_overlay(existing(&self.data_dir));
+        let probe = existing(&self.data_dir).join(format!(".pintle-check-{}", std::process::id()));
+        let has_overlay = embedded_runtime::has_overlay(&probe);
         Ok(RuntimeAnswer {
             facts: RuntimeFacts {
                 endpoint,

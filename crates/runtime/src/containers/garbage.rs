@@ -5,21 +5,12 @@
 use super::record::used_layers;
 use super::state::{State, blocking, image_error};
 use crate::RuntimeError;
-use parking_lot::Mutex;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// The time before another attempt.
 const DELAY: Duration = Duration::from_secs(1);
-
-/// The attempts to remove garbage, and whether a later one is due.
-#[derive(Debug, Default)]
-pub struct Garbage {
-    is_due: AtomicBool,
-    /// Held for an attempt: one that follows waits, so that it sees what was removed meanwhile.
-    attempt: Mutex<()>,
-}
 
 impl State {
     /// Removes garbage, now or once the store is not in use.

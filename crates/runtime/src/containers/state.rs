@@ -2,7 +2,6 @@
 
 use super::cgroup::Cgroups;
 use super::cni::CniFolders;
-use super::garbage::Garbage;
 use super::monitor_client::{MonitorClient, during, failed};
 use super::overlay_probe::probe_overlay;
 use super::program::Program;
@@ -188,6 +187,14 @@ pub async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, RuntimeError> + Send + 'static,
 ) -> Result<T, RuntimeError> {
     spawn_blocking(work).await.map_err(|why| failed(why.to_string()))?
+}
+
+/// The attempts to remove garbage, and whether a later one is due.
+#[derive(Debug, Default)]
+pub struct Garbage {
+    pub is_due: AtomicBool,
+    /// Held for an attempt: one that follows waits, so that it sees what was removed meanwhile.
+    pub attempt: Mutex<()>,
 }
 
 impl State {

@@ -184,7 +184,7 @@ impl ImageStore {
     }
 
     /// Removes content that no image names, and layers that no image and no container uses, with what unfinished pulls have
-    /// left. `used_layers` is asked while nothing can come into use. Returns the bytes that became free, or `None` without a
+    /// left. `used_layers` is called while nothing can come into use. Returns the bytes that became free, or `None` without a
     /// change while the store is in use.
     pub fn collect_garbage(&self, used_layers: impl UsedLayers) -> Result<Option<u64>, ImageError> {
         let path = self.root.join("use.lock");

@@ -91,10 +91,10 @@ fn write(folder: &tempfile::TempDir, name: &str, data: &[u8]) -> PathBuf {
     path
 }
 
-type Seen = Arc<Mutex<Vec<(u64, Option<u64>)>>>;
+type Reports = Arc<Mutex<Vec<(u64, Option<u64>)>>>;
 
-fn recorded_progress() -> (CopyProgress, Seen) {
-    let seen = Seen::default();
+fn recorded_progress() -> (CopyProgress, Reports) {
+    let seen = Reports::default();
     let recorded = seen.clone();
     (Arc::new(move |done, all| recorded.lock().push((done, all))), seen)
 }

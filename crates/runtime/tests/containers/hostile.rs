@@ -209,9 +209,9 @@ pub async fn the_output_of_a_command_is_cut_at_a_limit() {
 }
 
 pub async fn users_of_the_machine_do_not_reach_the_files_of_a_container() {
-    const NOBODY: u32 = 65534;
+    const OTHER_USER: u32 = 65534;
     let mut machine = Machine::new().await;
-    // a machine on which an older agent ran: everybody goes through these folders
+    // a machine on which an older agent ran: every user can enter these folders
     let open_to_all = |path: &Path| fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
     open_to_all(machine.folder.path());
     let (root, run) = (machine.options.root.clone(), machine.options.run.clone());
@@ -228,7 +228,7 @@ pub async fn users_of_the_machine_do_not_reach_the_files_of_a_container() {
     let upper = root.join("sandboxes").join(&sandbox).join("containers").join(&id).join("upper");
     for program in [upper.join("program"), shm.join("program")] {
         assert_eq!(fs::metadata(&program).unwrap().permissions().mode() & 0o4001, 0o4001);
-        let looked = Command::new("/bin/busybox").arg("stat").arg(&program).uid(NOBODY).output().unwrap();
+        let looked = Command::new("/bin/busybox").arg("stat").arg(&program).uid(OTHER_USER).output().unwrap();
         let why = String::from_utf8_lossy(&looked.stderr).into_owned();
         assert!(why.contains("Permission denied"), "{}: {why}", program.display());
     }

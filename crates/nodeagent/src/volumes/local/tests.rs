@@ -221,7 +221,7 @@ async fn a_local_volume_is_a_directory_or_a_device() {
 }
 
 #[tokio::test]
-async fn what_an_agent_left_on_a_node_is_removed_when_no_pod_uses_it() {
+async fn leftovers_of_an_agent_are_removed_when_no_pod_uses_them() {
     let dir = tempfile::tempdir().unwrap();
     let filesystem = Arc::new(FakeFilesystem::default());
     let local = LocalVolumes::new(dir.path(), filesystem.clone());
