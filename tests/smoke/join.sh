@@ -337,8 +337,20 @@ starts() { kube exec "$1" -- cat /data/starts; }
 has_starts() { [ "$(starts "$1" | wc -l)" = "$2" ]; }
 wait_until "the first start" has_starts db-0 1
 before=$(kube get pod db-0 -o 'jsonpath={.spec.nodeName}')
-kube delete pod db-0 db-1 --wait=true >/dev/null
-wait_until "both pods again" kube wait --for=condition=Ready pod/db-0 pod/db-1 --timeout=1s
+# kubectl would wait for ever for the deletion of a pod that is there again before it looks
+uids() { kube get pod db-0 db-1 -o 'jsonpath={.items[*].metadata.uid}' 2>/dev/null; }
+are_others() {
+  local now
+  now=$(uids) && [ "${now% *}" != "${1% *}" ] && [ "${now#* }" != "${1#* }" ]
+}
+replace_pods() {
+  local replaced
+  replaced=$(uids)
+  kube delete pod db-0 db-1 --wait=false >/dev/null
+  wait_until "other pods" are_others "$replaced"
+  wait_until "both pods again" kube wait --for=condition=Ready pod/db-0 pod/db-1 --timeout=1s
+}
+replace_pods
 wait_until "a second start with the data of the first" has_starts db-0 2
 wait_until "a second start with the data of the first" has_starts db-1 2
 [ "$(kube get pod db-0 -o 'jsonpath={.spec.nodeName}')" = "$before" ] || die "the pod has moved away from its data"
@@ -367,8 +379,7 @@ say "a node goes on with another address that the cluster advertises"
 wait_until "the addresses of the servers" has_line "$scratch/two/data/node/servers" https://10.78.0.10:6443
 inside one ip addr del 10.78.0.9/24 dev eth0
 wait_until "the other address" has_line "$log/two-join.log" 'going on with https://10.78.0.10:6443'
-kube delete pod db-0 db-1 --wait=true >/dev/null
-wait_until "both pods again" kube wait --for=condition=Ready pod/db-0 pod/db-1 --timeout=1s
+replace_pods
 
 say "pintle leave"
 leave_two() { inside two "$binary" leave --data-dir "$scratch/two/data" "$@"; }
