@@ -54,6 +54,20 @@ pub(super) fn check_items(items: &[Value], key: &str) -> Result<(), Error> {
     stray.map_or(Ok(()), |item| Err(not_a_map(item)))
 }
 
+/// Checks that each item of a list without a patch has a place before the first item of the order that is no map: upstream
+/// looks for it there, from the beginning.
+pub(super) fn check_places(items: &[Value], order: &[Value], key: &str) -> Result<(), Error> {
+    let stray = order.iter().position(|item| item.as_map().is_none());
+    let Some(at) = stray.filter(|_| !key.is_empty()) else { return Ok(()) };
+    let key_of = |item: &Value| item.as_map().and_then(|map| map.get(key)).map(Element::value);
+    let places: BTreeSet<Key> = order[..at].iter().filter_map(key_of).collect();
+    let has_place = |item: &Value| key_of(item).is_none_or(|key| places.contains(&key));
+    match items.iter().all(has_place) {
+        true => Ok(()),
+        false => Err(Error::Unmergeable(format!("value for key {at} is not a map"))),
+    }
+}
+
 fn not_a_map(item: &Value) -> Error {
     let found = if item.is_null() { "%!s(<nil>)" } else { item.go_type() };
     Error::Unmergeable(format!("expected a map[string]interface {{}}, but received a {found}"))

@@ -315,6 +315,9 @@ fn merge_ordered(
         lists::check_items(patch.unwrap_or_default(), key)?;
     }
     lists::form(&[&held, patch.unwrap_or_default()])?;
+    if patch.is_none() {
+        lists::check_places(&held, order, key)?;
+    }
     let order_keys = order.iter().map(|item| lists::key_of(item, key)).collect::<Result<Vec<_>, _>>()?;
     let server = held.iter().map(|item| lists::key_of(item, key)).collect::<Result<Vec<_>, _>>()?;
     let merged = match patch {

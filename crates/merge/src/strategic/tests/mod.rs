@@ -233,6 +233,11 @@ fn order_is_set_and_scalars_are_deleted() {
         "The order in patch list:\n[map[name:b] map[name:a]]\n doesn't match $setElementOrder list:\n[map[name:a] map[name:b]]\n",
     );
     check_refused(items, r#"{"$setElementOrder":[]}"#, 400, "invalid patch format of setElementOrder list");
+    // an item of the list has no place before one of the order that is no map
+    for (order, at) in [(r#"["x"]"#, 0), (r#"[{"name":"z"},1,{"name":"a"}]"#, 1)] {
+        let why = format!("value for key {at} is not a map");
+        check_refused(items, &format!(r#"{{"$setElementOrder/items":{order}}}"#), 500, &why);
+    }
     check_refused(
         items,
         r#"{"$setElementOrder/items":{}}"#,
